@@ -1,0 +1,104 @@
+/** The two workers this project runs on this machine: the gateway and the simulated provider. */
+import { mkdirSync, readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { KEY_SECRET_CHARACTERS_MIN } from "../gateway/virtual-key.ts";
+import { parsePolicy } from "../policy/schema.ts";
+import { GATEWAY_ENTRY, SIMULATOR_ENTRY } from "./paths.ts";
+import { messageOf, Problem } from "./problem.ts";
+import { type Running, startService } from "./workerd.ts";
+
+export interface Gateway {
+  readonly host: string;
+  readonly port: number;
+  readonly policy: string;
+  readonly stateDir: string;
+  /** Of these, only the gateway's own and the providers' secrets reach the worker. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+export function startGateway({ host, port, policy, stateDir, environment }: Gateway): Promise<Running> {
+  const bindings: Record<string, string> = {
+    ...textsNamed(/^PROVIDER_[A-Z0-9_]+$/, environment),
+    ...textsNamed(/^WEIR_ADMIN_TOKEN$/, environment),
+    WEIR_KEY_SECRET: keySecret(environment),
+    WEIR_POLICY: policy,
+    WEIR_POLICY_EPOCH: String(Date.now()),
+    WEIR_LOCAL: "1",
+  };
+  return startService({
+    entry: GATEWAY_ENTRY,
+    host,
+    port,
+    bindings,
+    objects: { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir: madeDirectory(stateDir) },
+  });
+}
+
+export interface Simulator {
+  readonly port: number;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+export function startSimulator({ port, environment }: Simulator): Promise<Running> {
+  const bindings = textsNamed(/^SIM_[A-Z0-9_]+$/, environment);
+  return startService({ entry: SIMULATOR_ENTRY, host: "127.0.0.1", port, bindings });
+}
+
+export function keySecret(environment: Readonly<Record<string, string | undefined>>): string {
+  const secret = environment["WEIR_KEY_SECRET"] ?? "";
+  if (secret === "") throw new Problem("WEIR_KEY_SECRET is not set: virtual keys are signed with it");
+  if (secret.length < KEY_SECRET_CHARACTERS_MIN) {
+    throw new Problem(`WEIR_KEY_SECRET must have at least ${KEY_SECRET_CHARACTERS_MIN} characters, not ${secret.length}`);
+  }
+  return secret;
+}
+
+/** The document as text, once it is known to be a policy; every problem of it is reported at once. */
+export function readPolicy(file: string): string {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    throw new Problem(`cannot read the policy: ${messageOf(error)}`);
+  }
+  let document: unknown;
+  try {
+    document = JSON.parse(text);
+  } catch (error) {
+    throw new Problem(`${file} is not JSON: ${messageOf(error)}`);
+  }
+  const parsed = parsePolicy(document);
+  if (parsed.ok) return text;
+  throw new Problem(
+    ...parsed.issues.map(({ path, expected, received }) => `${file}: ${path}: expected ${expected}, received ${received}`),
+  );
+}
+
+/** Runs until a signal or the death of one of the services; then none of them is left. */
+export async function untilStopped(services: readonly Running[]): Promise<number> {
+  const signalled = new Promise<null>((stop) => {
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => stop(null));
+  });
+  const death = await Promise.race([signalled, ...services.map(({ ended }) => ended)]);
+  await Promise.all(services.map((service) => service.stop()));
+  if (death === null) return 0;
+  throw new Problem(death);
+}
+
+function textsNamed(pattern: RegExp, environment: Gateway["environment"]): Record<string, string> {
+  const texts: Record<string, string> = {};
+  for (const [name, text] of Object.entries(environment)) {
+    if (pattern.test(name) && text !== undefined && text !== "") texts[name] = text;
+  }
+  return texts;
+}
+
+function madeDirectory(path: string): string {
+  const directory = resolve(path);
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new Problem(`cannot make the state directory: ${messageOf(error)}`);
+  }
+  return directory;
+}

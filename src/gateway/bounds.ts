@@ -1,0 +1,25 @@
+/** Every bound of the data path, with its unit and its reason. */
+
+/** Bytes of a request body read before it is refused: room for images in data URIs, far from the isolate's 128 MB. */
+export const BODY_BYTES_MAX = 16 * 1024 * 1024;
+
+/** Bytes of a unary answer kept for reading its usage; what is longer still flows, and is settled by what was held. */
+export const UNARY_READ_BYTES_MAX = 16 * 1024 * 1024;
+
+/** Bytes of a provider's error that are held back to mask our secret in it. */
+export const ERROR_BODY_BYTES_MAX = 1024 * 1024;
+
+/** A running stream is captured at least this often, so that a death is charged for what it produced. */
+export const CAPTURE_INTERVAL_MS = 5_000;
+
+/** And sooner, after this much output. */
+export const CAPTURE_EVERY_TOKENS = 512;
+
+/** The lease is renewed at least so often within its time-to-live: two lost captures do not lose it. */
+export const RENEWALS_PER_TTL = 3;
+
+/** Settling is retried on fresh stubs: idempotent by request id. Waits in ms between the attempts. */
+export const SETTLE_RETRY_WAITS_MS = [50, 250, 1_000] as const;
+
+/** SDKs ignore a longer retry-after and fall back to seconds: better to tell them not to retry. */
+export const RETRY_AFTER_HONOURED_MS = 60_000;

@@ -1,0 +1,132 @@
+/**
+ * Reads what goes by. The caller's bytes never wait for it and never change by it, but for the one
+ * usage chunk that we asked for and they did not.
+ */
+import type { Dialect, Reading, Usage } from "../providers/dialect.ts";
+import type { Counter } from "../tokens/counter.ts";
+import { joined } from "./body.ts";
+import { UNARY_READ_BYTES_MAX } from "./bounds.ts";
+import { SseFramer, type SseFrame } from "./sse.ts";
+
+/** What has been learnt of a call's cost so far: running totals. */
+export class Meter {
+  readonly #dialect: Dialect;
+  readonly #counter: Counter;
+  readonly #countedInputTokens: number;
+  #usage: Usage | null = null;
+  #seenOutputTokens = 0;
+  /** The provider reported a failure inside its 200. */
+  failed = false;
+  /** Payloads that could not be read. */
+  malformed = 0;
+  /** The chunk that ends all usage has been seen, so the figure is the final one. */
+  final = false;
+
+  constructor(dialect: Dialect, counter: Counter, countedInputTokens: number) {
+    this.#dialect = dialect;
+    this.#counter = counter;
+    this.#countedInputTokens = countedInputTokens;
+  }
+
+  /** The provider's own figure; null until it gave one. */
+  get reported(): Usage | null {
+    return this.#usage;
+  }
+
+  get anyOutput(): boolean {
+    return this.#seenOutputTokens > 0;
+  }
+
+  /** The best figure there is: the provider's where it is the larger, our own count of what was seen otherwise. */
+  get soFar(): Usage {
+    const usage = this.#usage;
+    return {
+      inputTokens: usage?.inputTokens ?? this.#countedInputTokens,
+      outputTokens: Math.max(usage?.outputTokens ?? 0, this.#seenOutputTokens),
+      cachedInputTokens: usage?.cachedInputTokens ?? 0,
+      cacheWriteTokens: usage?.cacheWriteTokens ?? 0,
+      reasoningTokens: usage?.reasoningTokens ?? 0,
+    };
+  }
+
+  readEvent(data: string): Reading {
+    return this.#take(this.#dialect.readEvent(data));
+  }
+
+  readBody(text: string): Reading {
+    return this.#take(this.#dialect.readBody(text));
+  }
+
+  #take(reading: Reading): Reading {
+    // Totals, never deltas: a newer figure replaces the older, and a later null clears nothing.
+    if (reading.usage !== null) this.#usage = reading.usage;
+    if (reading.text !== "") this.#seenOutputTokens += this.#counter.count(reading.text).tokens;
+    if (reading.error) this.failed = true;
+    if (reading.usageOnly) this.final = true;
+    if (reading.malformed) this.malformed += 1;
+    return reading;
+  }
+}
+
+/** Turns the provider's chunks into the caller's, reading on the way. */
+export interface Tap {
+  /** What may be forwarded now. `read` is called after it was sent on. */
+  push(chunk: Uint8Array): { readonly forward: readonly Uint8Array[]; readonly read: () => void };
+  /** The provider's body has ended. */
+  end(): readonly Uint8Array[];
+}
+
+/** By what the provider says it sends, whatever the request asked for. */
+export function tapFor(contentType: string | null, meter: Meter, stripUsage: boolean): Tap {
+  if (!/^text\/event-stream\b/i.test(contentType ?? "")) return unaryTap(meter);
+  return stripUsage ? strippingTap(meter) : streamTap(meter);
+}
+
+function streamTap(meter: Meter): Tap {
+  const framer = new SseFramer();
+  return {
+    push: (chunk) => ({ forward: [chunk], read: () => framer.push(chunk).forEach((frame) => readFrame(meter, frame)) }),
+    end() {
+      const last = framer.flush();
+      if (last !== null) readFrame(meter, last);
+      return [];
+    },
+  };
+}
+
+/** Must see an event whole before it lets it go: only then is it known not to be the usage chunk. */
+function strippingTap(meter: Meter): Tap {
+  const framer = new SseFramer();
+  const kept = (frames: readonly SseFrame[]) =>
+    frames.filter((frame) => readFrame(meter, frame)?.usageOnly !== true).map((frame) => frame.bytes);
+  return {
+    push: (chunk) => ({ forward: kept(framer.push(chunk)), read: () => {} }),
+    end() {
+      const last = framer.flush();
+      return last === null ? [] : kept([last]);
+    },
+  };
+}
+
+function readFrame(meter: Meter, frame: SseFrame): Reading | null {
+  if (frame.data !== null) return meter.readEvent(frame.data);
+  return frame.raw === null ? null : meter.readBody(frame.raw);
+}
+
+function unaryTap(meter: Meter): Tap {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  return {
+    push(chunk) {
+      length += chunk.byteLength;
+      if (length <= UNARY_READ_BYTES_MAX) chunks.push(chunk);
+      else chunks.length = 0;
+      return { forward: [chunk], read: () => {} };
+    },
+    end() {
+      if (length > UNARY_READ_BYTES_MAX) meter.malformed += 1;
+      else meter.readBody(new TextDecoder().decode(joined(chunks, length)));
+      return [];
+    },
+  };
+}

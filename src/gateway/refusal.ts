@@ -1,0 +1,122 @@
+/** Every no that the gateway can say, on the wire: status, retry, and the caller's own dialect. */
+import type { Refused, RefusalCode } from "../ledger/types.ts";
+import type { Dialect } from "../providers/dialect.ts";
+import { RETRY_AFTER_HONOURED_MS } from "./bounds.ts";
+
+export type GatewayCode =
+  | Exclude<RefusalCode, "need_policy">
+  | "unauthenticated"
+  | "forbidden"
+  | "unknown_route"
+  | "unknown_model"
+  | "unknown_path"
+  | "method_not_allowed"
+  | "body_too_large"
+  | "invalid_request"
+  | "ledger_unavailable"
+  | "misconfigured"
+  | "internal_error"
+  | "provider_unreachable"
+  | "provider_timeout"
+  | "provider_redirect";
+
+interface Wire {
+  readonly status: number;
+  readonly retry: "when_it_fits" | "short" | "never";
+  readonly rate: "tokens" | "requests" | null;
+  readonly limitedBy: "gateway" | "provider";
+}
+
+const gateway = (status: number, retry: Wire["retry"], rate: Wire["rate"] = null): Wire => ({ status, retry, rate, limitedBy: "gateway" });
+const provider = (status: number): Wire => ({ status, retry: "short", rate: null, limitedBy: "provider" });
+
+const WIRE: Readonly<Record<GatewayCode, Wire>> = {
+  tokens_exhausted: gateway(429, "when_it_fits", "tokens"),
+  in_flight_exhausted: gateway(429, "when_it_fits", "tokens"),
+  below_batch_floor: gateway(429, "when_it_fits", "tokens"),
+  requests_exhausted: gateway(429, "when_it_fits", "requests"),
+  concurrency_exhausted: gateway(429, "when_it_fits", "requests"),
+  request_too_large: gateway(400, "never"),
+  unknown_reservation: gateway(404, "never"),
+  invalid_state: gateway(409, "never"),
+  stale_fence: gateway(409, "never"),
+  already_settled: gateway(409, "never"),
+  unauthenticated: gateway(401, "never"),
+  forbidden: gateway(403, "never"),
+  unknown_route: gateway(404, "never"),
+  unknown_model: gateway(404, "never"),
+  unknown_path: gateway(404, "never"),
+  method_not_allowed: gateway(405, "never"),
+  body_too_large: gateway(413, "never"),
+  invalid_request: gateway(400, "never"),
+  ledger_unavailable: gateway(503, "short"),
+  misconfigured: gateway(503, "short"),
+  internal_error: gateway(500, "short"),
+  provider_unreachable: provider(502),
+  provider_timeout: provider(504),
+  provider_redirect: provider(502),
+};
+
+const SHORT_RETRY_MS = 1_000;
+
+export interface GatewayRefusal {
+  readonly code: GatewayCode;
+  readonly message: string;
+  readonly param?: string | null;
+  readonly advice?: string;
+  /** The ledger's evidence, when the ledger said no. */
+  readonly evidence?: Refused;
+  readonly scope?: Readonly<Record<string, string>>;
+}
+
+/** Without a dialect the answer is problem+json, its members at the top. */
+export function refuse(dialect: Dialect | null, requestId: string, refusal: GatewayRefusal, headers = new Headers()): Response {
+  const wire = WIRE[refusal.code];
+  const retryAfterMs = retryAfterOf(wire, refusal);
+  const weir = {
+    code: refusal.code,
+    limitedBy: wire.limitedBy,
+    limit: refusal.evidence?.limit ?? null,
+    scope: refusal.scope ?? null,
+    requested: refusal.evidence?.requested ?? null,
+    available: refusal.evidence?.available ?? null,
+    retryAfterMs,
+    requestId,
+    advice: refusal.advice ?? null,
+  };
+  headers.set("x-weir-request-id", requestId);
+  headers.set("x-weir-limited-by", wire.limitedBy);
+  if (retryAfterMs !== null) {
+    headers.set("retry-after", String(Math.max(1, Math.ceil(retryAfterMs / 1_000))));
+    headers.set("retry-after-ms", String(retryAfterMs));
+  }
+  if (retryAfterMs === null || retryAfterMs > RETRY_AFTER_HONOURED_MS) headers.set("x-should-retry", "false");
+  if (refusal.code === "ledger_unavailable") headers.set("x-weir-degraded", "fail_closed");
+  const { message } = refusal;
+  const param = refusal.param ?? null;
+  const { status, rate } = wire;
+  if (dialect !== null) {
+    headers.set("content-type", "application/json");
+    return new Response(JSON.stringify(dialect.errorBody({ status, message, param, rate, weir })), { status, headers });
+  }
+  headers.set("content-type", "application/problem+json");
+  return new Response(JSON.stringify({ type: "about:blank", title: message, status, ...weir }), { status, headers });
+}
+
+function retryAfterOf(wire: Wire, refusal: GatewayRefusal): number | null {
+  if (wire.retry === "never") return null;
+  return wire.retry === "short" ? SHORT_RETRY_MS : (refusal.evidence?.retryAfterMs ?? null);
+}
+
+/** What a ledger's refusal means to the person who reads it. */
+export function explain(evidence: Refused, tenant: string): GatewayRefusal {
+  const code = evidence.code === "need_policy" ? "internal_error" : evidence.code;
+  const { limit, requested, available, retryAfterMs } = evidence;
+  const scope = { tenant };
+  if (code === "request_too_large") {
+    const message = `This request needs ${requested}, and ${limit} never affords more than ${available}.`;
+    return { code, message, evidence, scope, advice: "Shorten the prompt, or ask for a smaller max_completion_tokens." };
+  }
+  const when = retryAfterMs === null ? "It will not fit by waiting alone." : `It fits in ${retryAfterMs} ms.`;
+  return { code, message: `The limit ${limit} has ${available} left and this request needs ${requested}. ${when}`, evidence, scope };
+}

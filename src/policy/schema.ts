@@ -1,0 +1,174 @@
+/**
+ * The policy document: what an operator writes, checked in one pass with every problem named by its path.
+ * What this version does not enforce is refused, never stored and ignored: a limit that is written down
+ * but not held is the worst thing an admission gateway can do.
+ */
+import * as v from "valibot";
+
+/** Amounts stay far below 2^53 even in a level's 60,000ths. */
+export const AMOUNT_MAX = 1_000_000_000;
+const DAY_MS = 86_400_000;
+
+const integer = (min: number, max: number) => v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
+const amount = integer(0, AMOUNT_MAX);
+/** `null` is unlimited, 0 denies. */
+const amountOrUnlimited = v.nullable(amount);
+const name = v.pipe(v.string(), v.regex(/^[A-Za-z0-9*][A-Za-z0-9._:/-]{0,127}$/, "a name of at most 128 letters, digits and . _ : / -"));
+const tenantName = v.pipe(v.string(), v.regex(/^(\*|[a-z0-9][a-z0-9_-]{0,62})$/, "a tenant name (a-z, 0-9, _ and -) or *"));
+const price = v.pipe(v.number(), v.finite(), v.minValue(0));
+
+const Provider = v.strictObject({
+  dialect: v.picklist(["openai"]),
+  /** With `/v1` for the OpenAI dialect, as in its SDK. */
+  baseUrl: v.pipe(v.string(), v.url(), v.regex(/^https?:\/\/[^@?#]+$/, "an http(s) URL without credentials, query or fragment")),
+  apiKeySecret: v.pipe(v.string(), v.regex(/^PROVIDER_[A-Z0-9_]+$/, "a secret's name matching PROVIDER_[A-Z0-9_]+")),
+  /** Account pools are not enforced by this version. */
+  pool: v.optional(v.null(), null),
+  /** False for servers that reject `stream_options`. */
+  streamOptions: v.optional(v.boolean(), true),
+  /** The member that carries an injected ceiling. */
+  outputCeilingMember: v.optional(v.picklist(["max_completion_tokens", "max_tokens"]), "max_completion_tokens"),
+  /** Loopback and private addresses, outside of `serve` and `npm start`. */
+  allowPrivate: v.optional(v.boolean(), false),
+  /** From dispatch to the provider's response headers. */
+  headersTimeoutMs: v.optional(integer(1, DAY_MS), 300_000),
+  /** Between two reads of the provider's body. */
+  idleTimeoutMs: v.optional(integer(1, DAY_MS), 300_000),
+});
+
+const Model = v.strictObject({
+  provider: name,
+  encoding: v.optional(v.picklist(["o200k_base", "cl100k_base"]), "o200k_base"),
+  contextTokens: v.pipe(amount, v.minValue(1)),
+  maxOutputTokens: v.pipe(amount, v.minValue(1)),
+  aliases: v.optional(v.array(name), []),
+  /** USD per million tokens. */
+  price: v.optional(v.strictObject({ input: price, cachedInput: v.optional(price), output: price })),
+});
+
+const Reservation = v.strictObject({
+  mode: v.picklist(["worst_case"]),
+});
+
+const Route = v.strictObject({
+  class: v.optional(v.picklist(["interactive", "batch"]), "interactive"),
+  /** No answer of this route may be longer; a declared ceiling above it is lowered. */
+  maxOutputTokens: v.optional(v.nullable(v.pipe(amount, v.minValue(1))), null),
+  /** Write the ceiling into requests that declare none. */
+  injectMaxOutputTokens: v.optional(v.boolean(), false),
+  reservation: v.optional(Reservation, { mode: "worst_case" }),
+  /** Of the smallest tokens bucket. */
+  perRequestMaxFraction: v.optional(v.nullable(v.pipe(v.number(), v.finite(), v.gtValue(0), v.maxValue(1))), null),
+  perRequestMaxTokens: v.optional(amountOrUnlimited, null),
+  onCapacity: v.optional(v.picklist(["reject"]), "reject"),
+  onDisconnect: v.optional(v.picklist(["abort"]), "abort"),
+});
+
+const perTenant = v.optional(v.tuple([v.literal("tenant")]), ["tenant"]);
+
+const BucketLimit = v.strictObject({
+  name,
+  per: perTenant,
+  kind: v.literal("bucket"),
+  unit: v.picklist(["tokens", "input_tokens", "output_tokens", "requests"]),
+  capacity: amountOrUnlimited,
+  refillPerMinute: amount,
+  /** Share of the capacity that the batch class may not take the level below. */
+  batchFloor: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0), v.maxValue(1)), 0),
+});
+
+const GaugeLimit = v.strictObject({
+  name,
+  per: perTenant,
+  kind: v.literal("gauge"),
+  unit: v.picklist(["concurrency", "in_flight_tokens"]),
+  max: amountOrUnlimited,
+});
+
+const Override = v.strictObject({
+  capacity: v.optional(amountOrUnlimited),
+  refillPerMinute: v.optional(amount),
+  batchFloor: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0), v.maxValue(1))),
+  max: v.optional(amountOrUnlimited),
+});
+
+const Tenant = v.strictObject({
+  /** `null`: this document. Named policies come with the control plane. */
+  policy: v.optional(v.null(), null),
+  overrides: v.optional(v.record(name, Override), {}),
+});
+
+const Document = v.strictObject({
+  version: v.literal(1),
+  providers: v.record(name, Provider),
+  models: v.record(name, Model),
+  routes: v.objectWithRest({ default: Route }, Route),
+  limits: v.pipe(v.array(v.variant("kind", [BucketLimit, GaugeLimit])), v.minLength(1), v.maxLength(32)),
+  tenants: v.optional(v.record(tenantName, Tenant), {}),
+  leaseTtlMs: v.optional(integer(1_000, DAY_MS), 180_000),
+  reconcileAgeMaxMs: v.optional(integer(1_000, 7 * DAY_MS), 900_000),
+});
+
+export type Policy = v.InferOutput<typeof Document>;
+export type ProviderPolicy = v.InferOutput<typeof Provider>;
+export type ModelPolicy = v.InferOutput<typeof Model>;
+export type RoutePolicy = v.InferOutput<typeof Route>;
+export type Limit = v.InferOutput<typeof BucketLimit> | v.InferOutput<typeof GaugeLimit>;
+export type LimitOverride = v.InferOutput<typeof Override>;
+export type RequestClass = RoutePolicy["class"];
+
+/** One problem of the document. */
+export interface Issue {
+  readonly path: string;
+  readonly expected: string;
+  readonly received: string;
+}
+
+export type ParsedPolicy =
+  | { readonly ok: true; readonly policy: Policy }
+  | { readonly ok: false; readonly issues: readonly Issue[] };
+
+/** Checks shape, then the references between members; reports every problem of the stage that failed. */
+export function parsePolicy(raw: unknown): ParsedPolicy {
+  const parsed = v.safeParse(Document, raw);
+  if (!parsed.success) return { ok: false, issues: parsed.issues.flatMap(issuesOf) };
+  const issues = referenceIssues(parsed.output);
+  return issues.length > 0 ? { ok: false, issues } : { ok: true, policy: parsed.output };
+}
+
+function issuesOf(issue: v.BaseIssue<unknown>): Issue[] {
+  const path = v.getDotPath(issue) ?? "policy";
+  const expected = issue.type === "regex" || issue.expected === null ? issue.message : issue.expected;
+  return [{ path, expected, received: issue.received }];
+}
+
+function referenceIssues(policy: Policy): Issue[] {
+  const issues: Issue[] = [];
+  const add = (path: string, expected: string, received: string) => issues.push({ path, expected, received });
+  const providers = Object.keys(policy.providers);
+  const claimed = new Map<string, string>();
+  for (const [id, model] of Object.entries(policy.models)) {
+    if (policy.providers[model.provider] === undefined) {
+      add(`models.${id}.provider`, `one of ${providers.join(", ")}`, JSON.stringify(model.provider));
+    }
+    for (const spelling of [id, ...model.aliases]) {
+      const key = spelling.trim().toLowerCase();
+      const owner = claimed.get(key);
+      if (owner !== undefined) add(`models.${id}`, `a name that only one model bears`, `"${spelling}", also of ${owner}`);
+      claimed.set(key, id);
+    }
+  }
+  const limits = new Map(policy.limits.map((limit) => [limit.name, limit]));
+  if (limits.size < policy.limits.length) {
+    add("limits", "each limit with a name of its own", policy.limits.map((limit) => limit.name).join(", "));
+  }
+  for (const [tenant, { overrides }] of Object.entries(policy.tenants)) {
+    for (const [limitName, override] of Object.entries(overrides)) {
+      const path = `tenants.${tenant}.overrides.${limitName}`;
+      const limit = limits.get(limitName);
+      if (limit === undefined) add(path, `one of ${[...limits.keys()].join(", ")}`, JSON.stringify(limitName));
+      else for (const member of Object.keys(override)) if (!(member in limit)) add(`${path}.${member}`, `a number of a ${limit.kind}`, member);
+    }
+  }
+  return issues;
+}
