@@ -1,8 +1,7 @@
 /** From the environment to settings, once per isolate, with every problem reported at once. */
+import { KEY_SECRET_CHARACTERS_MIN } from "./gateway/virtual-key.ts";
 import type { Policy } from "./policy/schema.ts";
 import { parsePolicy } from "./policy/schema.ts";
-
-export const KEY_SECRET_LENGTH_MIN = 32;
 
 export interface Settings {
   readonly policy: Policy;
@@ -31,8 +30,8 @@ export function settingsOf(env: Cloudflare.Env): Promise<ParsedSettings> {
 export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings> {
   const problems: string[] = [];
   const keySecret = env.WEIR_KEY_SECRET ?? "";
-  if (keySecret.length < KEY_SECRET_LENGTH_MIN) {
-    problems.push(`WEIR_KEY_SECRET: expected at least ${KEY_SECRET_LENGTH_MIN} characters, received ${keySecret.length}`);
+  if (keySecret.length < KEY_SECRET_CHARACTERS_MIN) {
+    problems.push(`WEIR_KEY_SECRET: expected at least ${KEY_SECRET_CHARACTERS_MIN} characters, received ${keySecret.length}`);
   }
   const policy = readPolicy(env.WEIR_POLICY, problems);
   const providerSecrets = new Map<string, string>();

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { KEY_SECRET_CHARACTERS_MIN } from "../gateway/virtual-key.ts";
-import { parsePolicy } from "../policy/schema.ts";
+import { type Policy, parsePolicy } from "../policy/schema.ts";
 import { GATEWAY_ENTRY, SIMULATOR_ENTRY } from "./paths.ts";
 import { messageOf, Problem } from "./problem.ts";
 import { type Running, startService } from "./workerd.ts";
@@ -17,7 +17,7 @@ export interface Gateway {
 }
 
 export function startGateway({ host, port, policy, stateDir, environment }: Gateway): Promise<Running> {
-  const bindings: Record<string, string> = {
+  const bindings = {
     ...textsNamed(/^PROVIDER_[A-Z0-9_]+$/, environment),
     ...textsNamed(/^WEIR_ADMIN_TOKEN$/, environment),
     WEIR_KEY_SECRET: keySecret(environment),
@@ -53,8 +53,13 @@ export function keySecret(environment: Readonly<Record<string, string | undefine
   return secret;
 }
 
-/** The document as text, once it is known to be a policy; every problem of it is reported at once. */
-export function readPolicy(file: string): string {
+export interface PolicyFile {
+  readonly text: string;
+  readonly policy: Policy;
+}
+
+/** Every problem of the document is reported at once. */
+export function readPolicy(file: string): PolicyFile {
   let text: string;
   try {
     text = readFileSync(file, "utf8");
@@ -68,10 +73,17 @@ export function readPolicy(file: string): string {
     throw new Problem(`${file} is not JSON: ${messageOf(error)}`);
   }
   const parsed = parsePolicy(document);
-  if (parsed.ok) return text;
+  if (parsed.ok) return { text, policy: parsed.policy };
   throw new Problem(
     ...parsed.issues.map(({ path, expected, received }) => `${file}: ${path}: expected ${expected}, received ${received}`),
   );
+}
+
+/** A provider without its secret could only refuse: better said at the start than at the first request. */
+export function requireProviderSecrets({ providers }: Policy, environment: Gateway["environment"]): void {
+  const missing = Object.entries(providers).filter(([, { apiKeySecret }]) => !environment[apiKeySecret]);
+  if (missing.length === 0) return;
+  throw new Problem(...missing.map(([name, { apiKeySecret }]) => `${apiKeySecret} is not set: provider ${name} needs it`));
 }
 
 /** Runs until a signal or the death of one of the services; then none of them is left. */

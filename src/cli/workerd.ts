@@ -8,13 +8,14 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
-import workerdPath from "workerd";
+import workerd from "workerd";
 import { bundleWorker } from "./bundle.ts";
 import { type Compatibility, readCompatibility } from "./compatibility.ts";
 import { messageOf, Problem } from "./problem.ts";
@@ -37,6 +38,9 @@ export interface Running {
   /** Asks first and kills later; resolves when no process is left. */
   stop(): Promise<void>;
 }
+
+/** The package is CommonJS and exports where it put the binary. */
+const { default: workerdPath } = createRequire(import.meta.url)("workerd") as { readonly default: string };
 
 /** For open answers to end in, once a stop was asked for. */
 const STOP_GRACE_MS = 2_000;
@@ -113,9 +117,9 @@ const main :Workerd.Worker = (
 }
 
 function spawnWorkerd({ host, port, bindings, objects }: Service, config: string): ChildProcess {
-  const workerd = [workerdPath, "serve", config, "--socket-addr", `http=${bracketed(host)}:${port}`, "--control-fd", "4"];
-  if (objects !== undefined) workerd.push("--directory-path", `state=${objects.stateDir}`);
-  return spawn("/bin/sh", ["-c", KEEPER, "weir", ...workerd], {
+  const command = [workerd.default, "serve", config, "--socket-addr", `http=${bracketed(host)}:${port}`, "--control-fd", "4"];
+  if (objects !== undefined) command.push("--directory-path", `state=${objects.stateDir}`);
+  return spawn("/bin/sh", ["-c", KEEPER, "weir", ...command], {
     // Out of the terminal's reach: an interrupt is ours to pass on.
     detached: true,
     env: { PATH: process.env.PATH, ...bindings },

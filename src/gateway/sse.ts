@@ -24,7 +24,7 @@ const CR = 0x0d;
 export class SseFramer {
   readonly #eventBytesMax: number;
   /** The start of an event whose end has not come yet. */
-  readonly #pending: ByteBuffer = new ByteBuffer();
+  readonly #pending = new ByteBuffer();
   /** The event is over the limit and flows in pieces. */
   #oversize = false;
   /** The current line has no byte so far. */
@@ -43,54 +43,57 @@ export class SseFramer {
   push(chunk: Uint8Array): SseFrame[] {
     const frames: SseFrame[] = [];
     let start = 0;
+    const completeAt = (end: number) => {
+      const frame = this.#complete(chunk.subarray(start, end));
+      if (frame !== null) frames.push(frame);
+      start = end;
+    };
     for (let index = 0; index < chunk.length; index++) {
       const byte = chunk[index];
       if (this.#afterCr) {
         this.#afterCr = false;
-        if (this.#ended) {
-          const end = byte === LF ? index + 1 : index;
-          frames.push(this.#complete(chunk.subarray(start, end)));
-          start = end;
-        }
+        if (this.#ended) completeAt(byte === LF ? index + 1 : index);
         if (byte === LF) continue;
       }
-      if (byte === LF && this.#lineEmpty) {
-        frames.push(this.#complete(chunk.subarray(start, index + 1)));
-        start = index + 1;
-      } else if (byte === CR) {
+      if (byte === LF && this.#lineEmpty) completeAt(index + 1);
+      else if (byte === CR) {
         this.#afterCr = true;
         this.#ended = this.#lineEmpty;
         this.#lineEmpty = true;
       } else this.#lineEmpty = byte === LF;
     }
-    this.#keep(chunk.subarray(start), frames);
+    const piece = this.#keep(chunk.subarray(start));
+    if (piece !== null) frames.push(piece);
     return frames;
   }
 
   /** What is left at the end of the stream: the last event may lack its blank line. */
   flush(): SseFrame | null {
-    return this.#pending.length === 0 ? null : this.#complete(new Uint8Array(0));
+    return this.#complete(new Uint8Array(0));
   }
 
-  #complete(tail: Uint8Array): SseFrame {
-    const bytes = this.#pending.length === 0 ? tail : this.#pending.takeWith(tail);
+  /** Null when the event's last byte has flowed already, in a piece. */
+  #complete(tail: Uint8Array): SseFrame | null {
+    const bytes = this.#pending.takeWith(tail);
     const oversize = this.#oversize || bytes.length > this.#eventBytesMax;
     const body = this.#first ? withoutByteOrderMark(bytes) : bytes;
     this.#first = false;
     this.#oversize = false;
     this.#ended = false;
     this.#lineEmpty = true;
+    if (bytes.length === 0) return null;
     return oversize ? unread(bytes) : { bytes, ...readFields(body), oversize };
   }
 
-  #keep(rest: Uint8Array, frames: SseFrame[]): void {
-    if (rest.length === 0) return;
+  /** Holds back the start of an event; once it is too long, gives all of it back as a piece. */
+  #keep(rest: Uint8Array): SseFrame | null {
+    if (rest.length === 0) return null;
     if (!this.#oversize && this.#pending.length + rest.length <= this.#eventBytesMax) {
       this.#pending.append(rest);
-      return;
+      return null;
     }
     this.#oversize = true;
-    frames.push(unread(this.#pending.length === 0 ? rest : this.#pending.takeWith(rest)));
+    return unread(this.#pending.takeWith(rest));
   }
 }
 
@@ -118,8 +121,9 @@ class ByteBuffer {
     this.#length = needed;
   }
 
-  /** Everything held, followed by `tail`, in memory of its own; the buffer is empty afterwards. */
+  /** Everything held, followed by `tail`; the buffer is empty afterwards. With nothing held that is `tail` itself. */
   takeWith(tail: Uint8Array): Uint8Array {
+    if (this.#length === 0) return tail;
     const taken = new Uint8Array(this.#length + tail.length);
     taken.set(this.#bytes.subarray(0, this.#length));
     taken.set(tail, this.#length);
@@ -129,7 +133,7 @@ class ByteBuffer {
 }
 
 /** The mark is dropped by hand, at the start of the stream only, where the format says so. */
-const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true });
 
 function withoutByteOrderMark(bytes: Uint8Array): Uint8Array {
   return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? bytes.subarray(3) : bytes;

@@ -215,14 +215,20 @@ describe("time and memory", () => {
   it("I7 LIM-07 time only rises, and refill keeps its fractions", () => {
     const ledger = new TestLedger(bucket(1_000, 7));
     ledger.reserve("a", 1_000, 0);
-    const start = ledger.nowMs;
-    for (let i = 1; i <= 60; i += 1) {
-      ledger.nowMs = start + i * 1_000;
-      ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: `${i}`, size: usage(0, 0) });
-    }
-    ledger.nowMs = start + 7_000; // the clock jumps back
-    ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: "back", size: usage(0, 0) });
     ledger.settle("a", 1_000, 0);
+    const start = ledger.nowMs;
+    const touch = (id: string) => {
+      // Reads and writes the level without moving it: a refill that rounds would lose its fraction here.
+      ledger.reserve(id, 0, 0);
+      return ledger.settle(id, 0, 0);
+    };
+    for (let second = 1; second <= 60; second += 1) {
+      ledger.nowMs = start + second * 1_000;
+      touch(`t${second}`);
+    }
+    expect(ledger.level()).toBe(7);
+    ledger.nowMs = start + 7_000; // the clock jumps back
+    expect(touch("back")).toMatchObject({ atMs: start + 60_000, stayMs: 0 });
     expect(ledger.level()).toBe(7);
   });
 

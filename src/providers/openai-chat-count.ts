@@ -1,0 +1,178 @@
+/**
+ * Input tokens of a chat completions request as the model reads it: messages with their framing, tools, output
+ * schema, and what is not text. Every string of a message counts, known or not, except the few that never reach
+ * the model; images, audio and files are priced by bounds, and their base64 never meets the tokenizer.
+ */
+import type { Counter } from "../tokens/counter.ts";
+import type { ChatRequest, InputCount } from "./dialect.ts";
+import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
+
+/** Framing of the chat format, as OpenAI's cookbook counts it. */
+const MESSAGE_TOKENS = 3;
+const NAME_TOKENS = 1;
+const REPLY_PRIMER_TOKENS = 3;
+
+/** Tools are rendered into the prompt in a form of the provider's own; the JSON of a schema plus this is above it. */
+const TOOLS_TOKENS = 12;
+const TOOL_TOKENS = 8;
+
+/**
+ * OpenAI's tile formula: 85, and 170 for each 512-pixel tile after the image was fitted into 2048 x 2048 and its
+ * shorter side to 768. At most 4 x 2 tiles remain, so this bounds every size. Low detail is one price.
+ */
+export const IMAGE_LOW_DETAIL_TOKENS = 85;
+export const IMAGE_TOKENS_MAX = 85 + 8 * 170;
+
+/**
+ * Audio is read at 10 tokens a second. The length is unknown, so it is bounded by the slowest plausible byte rate:
+ * 10 kB/s for PCM (16 kHz, 16 bit makes 32), 2 kB/s for whatever is compressed (speech at 16 kbit/s).
+ */
+const PCM_BYTES_PER_TOKEN = 1000;
+const COMPRESSED_BYTES_PER_TOKEN = 200;
+const PCM_FORMATS: ReadonlySet<unknown> = new Set(["wav", "pcm16"]);
+
+/** A document's text, at the usual four bytes a token. */
+const FILE_BYTES_PER_TOKEN = 4;
+
+/** Content that is only named by an id, so that nothing of it is seen. */
+const UNSEEN_TOKENS = 4096;
+
+/** Members that say how to read a message and are not read by the model themselves. */
+const UNREAD_MEMBERS: ReadonlySet<string> = new Set(["type", "id", "index", "cache_control"]);
+
+type Component = "messages" | "tools" | "outputSchema" | "images" | "audio" | "files";
+
+export function countChatInput(request: ChatRequest, counter: Counter): InputCount {
+  const tally = new Tally(counter);
+  const { messages, prediction } = request.members;
+  for (const message of listOf(messages)) countMessage(recordOf(message), tally);
+  tally.add("messages", REPLY_PRIMER_TOKENS);
+  countContent(recordOf(prediction)["content"], tally);
+  countTools(request.members, tally);
+  countOutputSchema(request.members, tally);
+  return tally.result();
+}
+
+class Tally {
+  readonly #counter: Counter;
+  readonly #components: Record<Component, number> = {
+    messages: 0,
+    tools: 0,
+    outputSchema: 0,
+    images: 0,
+    audio: 0,
+    files: 0,
+  };
+  #bounded = false;
+
+  constructor(counter: Counter) {
+    this.#counter = counter;
+  }
+
+  add(component: Component, tokens: number): void {
+    this.#components[component] += tokens;
+  }
+
+  bound(component: Component, tokens: number): void {
+    this.add(component, tokens);
+    this.#bounded = true;
+  }
+
+  text(component: Component, text: string): void {
+    const { tokens, bounded } = this.#counter.count(text);
+    this.add(component, tokens);
+    this.#bounded ||= bounded;
+  }
+
+  result(): InputCount {
+    const components = { ...this.#components };
+    const inputTokens = Object.values(components).reduce((sum, tokens) => sum + tokens, 0);
+    return { inputTokens, components, bounded: this.#bounded };
+  }
+}
+
+function countMessage(message: JsonRecord, tally: Tally): void {
+  tally.add("messages", MESSAGE_TOKENS);
+  for (const [member, value] of Object.entries(message)) {
+    if (member === "content") countContent(value, tally);
+    else if (member === "audio") {
+      // An earlier spoken answer, named by its id.
+      if (isRecord(value)) tally.bound("audio", UNSEEN_TOKENS);
+    } else countStrings(member, value, tally);
+    if (member === "name") tally.add("messages", NAME_TOKENS);
+  }
+}
+
+function countContent(content: unknown, tally: Tally): void {
+  if (typeof content === "string") tally.text("messages", content);
+  for (const part of listOf(content)) countPart(recordOf(part), tally);
+}
+
+function countPart(part: JsonRecord, tally: Tally): void {
+  switch (part["type"]) {
+    case "text":
+      // Even a data URI: inside a text part the model reads it letter by letter.
+      if (typeof part["text"] === "string") tally.text("messages", part["text"]);
+      return;
+    case "image_url":
+      return countImage(recordOf(part["image_url"]), tally);
+    case "input_audio":
+      return countAudio(recordOf(part["input_audio"]), tally);
+    case "file":
+      return countFile(recordOf(part["file"]), tally);
+    default:
+      for (const [member, value] of Object.entries(part)) countStrings(member, value, tally);
+  }
+}
+
+function countImage(image: JsonRecord, tally: Tally): void {
+  if (image["detail"] === "low") tally.add("images", IMAGE_LOW_DETAIL_TOKENS);
+  else tally.bound("images", IMAGE_TOKENS_MAX);
+}
+
+function countAudio({ data, format }: JsonRecord, tally: Tally): void {
+  const bytesPerToken = PCM_FORMATS.has(format) ? PCM_BYTES_PER_TOKEN : COMPRESSED_BYTES_PER_TOKEN;
+  tally.bound("audio", typeof data === "string" ? Math.ceil(decodedBytes(data) / bytesPerToken) : UNSEEN_TOKENS);
+}
+
+function countFile({ file_data: data, filename }: JsonRecord, tally: Tally): void {
+  tally.bound("files", typeof data === "string" ? Math.ceil(decodedBytes(data) / FILE_BYTES_PER_TOKEN) : UNSEEN_TOKENS);
+  if (typeof filename === "string") tally.text("files", filename);
+}
+
+/** Every string below a member the format does not name here: tool calls, refusals, reasoning, and what is new. */
+function countStrings(member: string, value: unknown, tally: Tally): void {
+  if (UNREAD_MEMBERS.has(member)) return;
+  if (typeof value === "string") {
+    if (isDataUri(value)) tally.bound("images", IMAGE_TOKENS_MAX);
+    else tally.text("messages", value);
+  } else if (Array.isArray(value)) for (const item of value) countStrings("", item, tally);
+  else for (const [name, inner] of Object.entries(recordOf(value))) countStrings(name, inner, tally);
+}
+
+/** Schemas count as JSON with all their members: the model is shown names, types, enums and defaults alike. */
+function countTools(members: JsonRecord, tally: Tally): void {
+  const { tools, functions, tool_choice: toolChoice, function_call: functionCall } = members;
+  const offered = [...listOf(tools), ...listOf(functions)];
+  if (offered.length > 0) tally.add("tools", TOOLS_TOKENS);
+  for (const tool of offered) {
+    tally.add("tools", TOOL_TOKENS);
+    tally.text("tools", JSON.stringify(tool));
+  }
+  for (const choice of [toolChoice, functionCall]) if (isRecord(choice)) tally.text("tools", JSON.stringify(choice));
+}
+
+function countOutputSchema({ response_format: format }: JsonRecord, tally: Tally): void {
+  if (!isRecord(format) || format["type"] === "text" || format["type"] === "json_object") return;
+  tally.text("outputSchema", JSON.stringify(format["json_schema"] ?? format));
+}
+
+function isDataUri(text: string): boolean {
+  return /^data:[^,]{0,200};base64,/i.test(text);
+}
+
+/** Bytes behind base64, with or without the head of a data URI. */
+function decodedBytes(base64: string): number {
+  const head = isDataUri(base64) ? base64.indexOf(",") + 1 : 0;
+  return Math.ceil(((base64.length - head) * 3) / 4);
+}

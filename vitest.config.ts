@@ -1,0 +1,44 @@
+import { cloudflareTest } from "@cloudflare/vitest-plugin";
+import { defineConfig } from "vitest/config";
+
+/** Any will do, for tests only. */
+const SECRETS = {
+  WEIR_KEY_SECRET: "test-secret-of-more-than-32-characters",
+  WEIR_ADMIN_TOKEN: "test-admin-token",
+  PROVIDER_OPENAI_KEY: "test-provider-key",
+};
+
+export default defineConfig({
+  test: {
+    // Prints the run's last line; it stands beside the default reporter.
+    reporters: ["default", "./test/support/closing-line.ts"],
+    projects: [
+      {
+        // Plain Node: the pure core and everything that needs no runtime of its own.
+        test: {
+          name: "core",
+          include: ["test/**/*.test.ts"],
+          exclude: ["test/{worker,durable-objects,e2e}/**"],
+        },
+      },
+      {
+        // Inside workerd, with the bindings of wrangler.toml.
+        plugins: [
+          cloudflareTest({ wrangler: { configPath: "./wrangler.toml" }, miniflare: { bindings: SECRETS } }),
+        ],
+        test: { name: "worker", include: ["test/{worker,durable-objects}/**/*.test.ts"] },
+      },
+      {
+        // Real processes on real ports: after the others and one file at a time.
+        test: {
+          name: "e2e",
+          include: ["test/e2e/**/*.test.ts"],
+          fileParallelism: false,
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
+  },
+});
