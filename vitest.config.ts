@@ -1,8 +1,8 @@
 import { cloudflareTest } from "@cloudflare/vitest-plugin";
 import { defineConfig } from "vitest/config";
 
-/** Any will do, for tests only. */
-const SECRETS = {
+/** Any will do. */
+const TEST_SECRETS = {
   WEIR_KEY_SECRET: "test-secret-of-more-than-32-characters",
   WEIR_ADMIN_TOKEN: "test-admin-token",
   PROVIDER_OPENAI_KEY: "test-provider-key",
@@ -24,7 +24,11 @@ export default defineConfig({
       {
         // Inside workerd, with the bindings of wrangler.toml.
         plugins: [
-          cloudflareTest({ wrangler: { configPath: "./wrangler.toml" }, miniflare: { bindings: SECRETS } }),
+          cloudflareTest({
+            wrangler: { configPath: "./wrangler.toml" },
+            // The test runner itself needs Node's modules there; the worker's own flags are for test/e2e.
+            miniflare: { bindings: TEST_SECRETS, compatibilityFlags: ["enable_request_signal"] },
+          }),
         ],
         test: { name: "worker", include: ["test/{worker,durable-objects}/**/*.test.ts"] },
       },

@@ -4,19 +4,19 @@ import { resolve } from "node:path";
 import { KEY_SECRET_CHARACTERS_MIN } from "../gateway/virtual-key.ts";
 import { type Policy, parsePolicy } from "../policy/schema.ts";
 import { GATEWAY_ENTRY, SIMULATOR_ENTRY } from "./paths.ts";
+import { type Address, refuseBusyPort } from "./ports.ts";
 import { messageOf, Problem } from "./problem.ts";
+import { lockState } from "./state-lock.ts";
 import { type Running, startService } from "./workerd.ts";
 
-export interface Gateway {
-  readonly host: string;
-  readonly port: number;
+export interface Gateway extends Address {
   readonly policy: string;
   readonly stateDir: string;
   /** Of these, only the gateway's own and the providers' secrets reach the worker. */
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-export function startGateway({ host, port, policy, stateDir, environment }: Gateway): Promise<Running> {
+export async function startGateway({ host, port, policy, stateDir, environment }: Gateway): Promise<Running> {
   const bindings = {
     ...textsNamed(/^PROVIDER_[A-Z0-9_]+$/, environment),
     ...textsNamed(/^WEIR_ADMIN_TOKEN$/, environment),
@@ -25,12 +25,15 @@ export function startGateway({ host, port, policy, stateDir, environment }: Gate
     WEIR_POLICY_EPOCH: String(Date.now()),
     WEIR_LOCAL: "1",
   };
+  await refuseBusyPort({ host, port });
+  const directory = madeDirectory(stateDir);
+  await lockState(directory);
   return startService({
     entry: GATEWAY_ENTRY,
     host,
     port,
     bindings,
-    objects: { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir: madeDirectory(stateDir) },
+    objects: { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir: directory },
   });
 }
 
@@ -39,9 +42,11 @@ export interface Simulator {
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-export function startSimulator({ port, environment }: Simulator): Promise<Running> {
+export async function startSimulator({ port, environment }: Simulator): Promise<Running> {
+  const address = { host: "127.0.0.1", port };
+  await refuseBusyPort(address);
   const bindings = textsNamed(/^SIM_[A-Z0-9_]+$/, environment);
-  return startService({ entry: SIMULATOR_ENTRY, host: "127.0.0.1", port, bindings });
+  return startService({ ...address, entry: SIMULATOR_ENTRY, bindings });
 }
 
 export function keySecret(environment: Readonly<Record<string, string | undefined>>): string {

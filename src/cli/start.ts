@@ -1,10 +1,11 @@
 /** `npm start`: the gateway before a simulated provider, with a demo tenant and its key; nothing to set up. */
 import { randomBytes } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { mintVirtualKey } from "../gateway/virtual-key.ts";
 import { readOptions, readPort } from "./args.ts";
 import { DEMO_POLICY, STATE_HOME } from "./paths.ts";
+import { refuseBusyPort } from "./ports.ts";
 import { runCommand } from "./problem.ts";
 import { readPolicy, startGateway, startSimulator, untilStopped } from "./services.ts";
 import type { Running } from "./workerd.ts";
@@ -14,10 +15,13 @@ const TENANT = "demo";
 const BASE_URL = "http://127.0.0.1:8788/v1";
 
 await runCommand(async () => {
-  const options = readOptions(["port"]);
+  const options = readOptions(["port", "state"]);
   const port = readPort("the port", options.port ?? process.env["PORT"] ?? "8787");
+  const address = { host: "127.0.0.1", port };
+  await refuseBusyPort(address);
   const demoPolicy = readPolicy(DEMO_POLICY).text;
-  const secret = persistedSecret();
+  const home = resolve(options.state ?? STATE_HOME);
+  const secret = persistedSecret(home);
   const simulatorKey = randomBytes(24).toString("base64url");
   const simulator = await startSimulator({
     port: 0,
@@ -26,10 +30,9 @@ await runCommand(async () => {
   const services: Running[] = [simulator];
   try {
     const gateway = await startGateway({
-      host: "127.0.0.1",
-      port,
+      ...address,
       policy: demoPolicy.replace(BASE_URL, `${simulator.url}/v1`),
-      stateDir: join(STATE_HOME, "state"),
+      stateDir: join(home, "state"),
       environment: { ...process.env, WEIR_KEY_SECRET: secret, PROVIDER_SIMULATOR_KEY: simulatorKey },
     });
     services.push(gateway);
@@ -51,9 +54,9 @@ await runCommand(async () => {
 });
 
 /** Made once and kept, so that a key stays good over restarts. */
-function persistedSecret(): string {
-  const file = join(STATE_HOME, "key-secret");
-  mkdirSync(STATE_HOME, { recursive: true, mode: 0o700 });
+function persistedSecret(home: string): string {
+  const file = join(home, "key-secret");
+  mkdirSync(home, { recursive: true, mode: 0o700 });
   try {
     writeFileSync(file, randomBytes(32).toString("base64url"), { flag: "wx", mode: 0o600 });
   } catch (error) {

@@ -8,8 +8,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createRequire } from "node:module";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -18,13 +16,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import workerd from "workerd";
 import { bundleWorker } from "./bundle.ts";
 import { type Compatibility, readCompatibility } from "./compatibility.ts";
+import type { Address } from "./ports.ts";
 import { messageOf, Problem } from "./problem.ts";
 
-export interface Service {
+export interface Service extends Address {
   readonly entry: string;
-  readonly host: string;
-  /** 0: any free port. */
-  readonly port: number;
   /** Text bindings, secrets among them. */
   readonly bindings: Readonly<Record<string, string>>;
   /** Absent: a worker without objects. */
@@ -38,9 +34,6 @@ export interface Running {
   /** Asks first and kills later; resolves when no process is left. */
   stop(): Promise<void>;
 }
-
-/** The package is CommonJS and exports where it put the binary. */
-const { default: workerdPath } = createRequire(import.meta.url)("workerd") as { readonly default: string };
 
 /** For open answers to end in, once a stop was asked for. */
 const STOP_GRACE_MS = 2_000;
@@ -57,7 +50,6 @@ exit $status
 
 /** Starts a worker and waits until it answers. */
 export async function startService(service: Service): Promise<Running> {
-  await refuseBusyPort(service.host, service.port);
   const workDir = await mkdtemp(join(tmpdir(), "weir-"));
   try {
     const config = join(workDir, "config.capnp");
@@ -170,20 +162,6 @@ async function healthy(url: string): Promise<void> {
     await pause(POLL_MS);
   }
   throw new Problem(`${url}/healthz was not well within ${READY_MAX_MS / 1_000} seconds: ${answer}`);
-}
-
-async function refuseBusyPort(host: string, port: number): Promise<void> {
-  const probe = createServer();
-  try {
-    probe.listen(port, host);
-    await once(probe, "listening");
-  } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
-    if (code === "EADDRINUSE") throw new Problem(`port ${port} on ${host} is already in use`);
-    throw new Problem(`cannot listen on port ${port} of ${host}: ${messageOf(error)}`);
-  }
-  probe.close();
-  await once(probe, "close");
 }
 
 const reachable = (host: string): string => (host === "0.0.0.0" ? "127.0.0.1" : host === "::" ? "::1" : host);

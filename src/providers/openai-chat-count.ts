@@ -132,11 +132,17 @@ function countImage(image: JsonRecord, tally: Tally): void {
 
 function countAudio({ data, format }: JsonRecord, tally: Tally): void {
   const bytesPerToken = PCM_FORMATS.has(format) ? PCM_BYTES_PER_TOKEN : COMPRESSED_BYTES_PER_TOKEN;
-  tally.bound("audio", typeof data === "string" ? Math.ceil(decodedBytes(data) / bytesPerToken) : UNSEEN_TOKENS);
+  tally.bound(
+    "audio",
+    typeof data === "string" ? Math.ceil(decodedBytes(data) / bytesPerToken) : UNSEEN_TOKENS,
+  );
 }
 
 function countFile({ file_data: data, filename }: JsonRecord, tally: Tally): void {
-  tally.bound("files", typeof data === "string" ? Math.ceil(decodedBytes(data) / FILE_BYTES_PER_TOKEN) : UNSEEN_TOKENS);
+  tally.bound(
+    "files",
+    typeof data === "string" ? Math.ceil(decodedBytes(data) / FILE_BYTES_PER_TOKEN) : UNSEEN_TOKENS,
+  );
   if (typeof filename === "string") tally.text("files", filename);
 }
 
@@ -159,7 +165,8 @@ function countTools(members: JsonRecord, tally: Tally): void {
     tally.add("tools", TOOL_TOKENS);
     tally.text("tools", JSON.stringify(tool));
   }
-  for (const choice of [toolChoice, functionCall]) if (isRecord(choice)) tally.text("tools", JSON.stringify(choice));
+  for (const choice of [toolChoice, functionCall])
+    if (isRecord(choice)) tally.text("tools", JSON.stringify(choice));
 }
 
 function countOutputSchema({ response_format: format }: JsonRecord, tally: Tally): void {

@@ -17,7 +17,8 @@ const DEPTH_MAX = 500;
 
 export function describeChat(text: string): Described {
   const members = parseJson(text);
-  if (members === undefined) return malformed(null, "body: expected a JSON object, got text that is not valid JSON");
+  if (members === undefined)
+    return malformed(null, "body: expected a JSON object, got text that is not valid JSON");
   if (!isRecord(members)) return malformed(null, `body: expected a JSON object, got ${shown(members)}`);
   const problem = problemOfText(text) ?? problemOfMembers(members);
   if (problem !== null) return { ok: false, malformed: problem };
@@ -42,14 +43,17 @@ function requestOf(text: string, members: JsonRecord): ChatRequest {
 function problemOfText(text: string): Malformed | null {
   const { duplicates, depth } = scanObject(text);
   const [twice] = duplicates;
-  if (twice !== undefined) return { param: twice, message: `${twice}: expected at most once, got it more than once` };
-  if (depth > DEPTH_MAX) return fault(null, `body: expected at most ${DEPTH_MAX} levels of nesting, got ${depth}`);
+  if (twice !== undefined)
+    return { param: twice, message: `${twice}: expected at most once, got it more than once` };
+  if (depth > DEPTH_MAX)
+    return fault(null, `body: expected at most ${DEPTH_MAX} levels of nesting, got ${depth}`);
   return null;
 }
 
 function problemOfMembers(members: JsonRecord): Malformed | null {
   const { model, messages, stream, n, stream_options: streamOptions } = members;
-  if (typeof model !== "string" || model.trim() === "") return unexpected("model", "a non-empty string", model);
+  if (typeof model !== "string" || model.trim() === "")
+    return unexpected("model", "a non-empty string", model);
   if (stream !== undefined && stream !== null && typeof stream !== "boolean") {
     return unexpected("stream", "true, false or null", stream);
   }
@@ -66,14 +70,16 @@ function problemOfMembers(members: JsonRecord): Malformed | null {
 }
 
 function problemOfMessages(messages: unknown): Malformed | null {
-  if (!Array.isArray(messages) || messages.length === 0) return unexpected("messages", "a non-empty array", messages);
+  if (!Array.isArray(messages) || messages.length === 0)
+    return unexpected("messages", "a non-empty array", messages);
   for (const [index, message] of messages.entries()) {
     const path = `messages[${index}]`;
     if (!isRecord(message)) return unexpected(path, "an object", message);
     const { role, content } = message;
     if (typeof role !== "string") return unexpected(`${path}.role`, "a string", role);
     if (content === undefined || content === null || typeof content === "string") continue;
-    if (!Array.isArray(content)) return unexpected(`${path}.content`, "a string, an array of parts or null", content);
+    if (!Array.isArray(content))
+      return unexpected(`${path}.content`, "a string, an array of parts or null", content);
     for (const [place, part] of content.entries()) {
       if (!isRecord(part)) return unexpected(`${path}.content[${place}]`, "an object", part);
     }

@@ -71,7 +71,8 @@ type Tokens = number | "absent" | "invalid";
 
 function tokensOf(value: unknown): Tokens {
   if (value === undefined || value === null) return "absent";
-  const inRange = typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= USAGE_TOKENS_MAX;
+  const inRange =
+    typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= USAGE_TOKENS_MAX;
   return inRange ? value : "invalid";
 }
 

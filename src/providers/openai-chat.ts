@@ -24,7 +24,10 @@ export const openaiChat: Dialect = {
 function editChat(request: ChatRequest, edits: BodyEdits): EditedBody {
   const object = scanObject(request.text);
   const stripUsage = edits.includeUsage && request.stream && !asksForUsage(request);
-  const changes = [...ceilingEdits(request, edits, object), ...(stripUsage ? usageEdits(request, object) : [])];
+  const changes = [
+    ...ceilingEdits(request, edits, object),
+    ...(stripUsage ? usageEdits(request, object) : []),
+  ];
   return { text: splice(request.text, changes), stripUsage };
 }
 
@@ -75,6 +78,7 @@ function invalidRequestCode(status: number, weirCode: string): string | null {
   if (status === 401) return "invalid_api_key";
   if (status === 403) return "insufficient_permissions";
   if (weirCode === "unknown_model") return "model_not_found";
-  if (weirCode === "CONTEXT_BUDGET_EXCEEDED" || weirCode === "request_too_large") return "context_length_exceeded";
+  if (weirCode === "CONTEXT_BUDGET_EXCEEDED" || weirCode === "request_too_large")
+    return "context_length_exceeded";
   return null;
 }

@@ -9,5 +9,5 @@ export const GENERATING_PATHS: Readonly<Record<string, Dialect>> = {
 
 /** In whose words to say no on a path that no dialect serves. */
 export function dialectNear(path: string): Dialect | null {
-  return path.startsWith("/v1/") ? openaiChat : null;
+  return path.startsWith("/v1") ? openaiChat : null;
 }

@@ -60,7 +60,10 @@ class BytePairCounter implements Counter {
     const tally: Tally = { tokens: 0, bounded: false, steps: 0 };
     for (let from = 0; from < wellFormed.length; ) {
       const to = windowEnd(wellFormed, from);
-      this.#countWindow(from === 0 && to === wellFormed.length ? wellFormed : wellFormed.slice(from, to), tally);
+      this.#countWindow(
+        from === 0 && to === wellFormed.length ? wellFormed : wellFormed.slice(from, to),
+        tally,
+      );
       if (to < wellFormed.length) addCut(tally);
       from = to;
     }
@@ -80,7 +83,8 @@ class BytePairCounter implements Counter {
         tally.bounded = true;
         return;
       }
-      const byteEnd = byteStart + (ascii ? pieces.lastIndex - start : utf8Length(text, start, pieces.lastIndex));
+      const byteEnd =
+        byteStart + (ascii ? pieces.lastIndex - start : utf8Length(text, start, pieces.lastIndex));
       if (this.#vocabulary.rankOf(bytes, byteStart, byteEnd) !== NO_RANK) tally.tokens += 1;
       else this.#merge(bytes, byteStart, byteEnd, tally);
       byteStart = byteEnd;

@@ -61,7 +61,8 @@ export class Vocabulary {
       const ordinal = at(table, slot) - 1;
       if (ordinal < 0) return NO_RANK;
       const offset = at(offsets, ordinal);
-      if (at(offsets, ordinal + 1) - offset === length && this.#holds(offset, bytes, start, length)) return ordinal;
+      if (at(offsets, ordinal + 1) - offset === length && this.#holds(offset, bytes, start, length))
+        return ordinal;
     }
   }
 

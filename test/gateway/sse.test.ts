@@ -5,7 +5,7 @@ import { type SseFrame, SseFramer } from "../../src/gateway/sse.ts";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true });
 
 const USAGE = '{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}}';
 
@@ -56,17 +56,34 @@ describe("whatever the cut", () => {
   });
 
   it("any bytes in any chunks come out as they went in, and frame alike", () => {
-    const alphabet = fc.constantFrom("data: x", "data", ":", "\n", "\r", "\r\n", "\n\n", "日", "😀", "{", "event: e");
+    const alphabet = fc.constantFrom(
+      "data: x",
+      "data",
+      ":",
+      "\n",
+      "\r",
+      "\r\n",
+      "\n\n",
+      "日",
+      "😀",
+      "{",
+      "event: e",
+    );
     const streams = fc.array(alphabet, { maxLength: 60 }).map((parts) => encoder.encode(parts.join("")));
     fc.assert(
-      fc.property(streams, fc.array(fc.nat({ max: 300 }), { maxLength: 8 }), fc.constantFrom(8, 40, 2 ** 20), (bytes, cuts, most) => {
-        const places = cuts.map((cut) => Math.min(cut, bytes.length));
-        const found = framesOf(cutAt(bytes, places), most);
-        expect(Uint8Array.from(found.flatMap((frame) => [...frame.bytes]))).toEqual(bytes);
-        expect(found.every((frame) => frame.bytes.length > 0)).toBe(true);
-        expect(dataOf(found)).toEqual(dataOf(framesOf([bytes], most)));
-        if (most > 300) expect(found).toEqual(framesOf([bytes]));
-      }),
+      fc.property(
+        streams,
+        fc.array(fc.nat({ max: 300 }), { maxLength: 8 }),
+        fc.constantFrom(8, 40, 2 ** 20),
+        (bytes, cuts, most) => {
+          const places = cuts.map((cut) => Math.min(cut, bytes.length));
+          const found = framesOf(cutAt(bytes, places), most);
+          expect(Uint8Array.from(found.flatMap((frame) => [...frame.bytes]))).toEqual(bytes);
+          expect(found.every((frame) => frame.bytes.length > 0)).toBe(true);
+          expect(dataOf(found)).toEqual(dataOf(framesOf([bytes], most)));
+          if (most > 300) expect(found).toEqual(framesOf([bytes]));
+        },
+      ),
       { numRuns: 500 },
     );
   });
@@ -86,15 +103,22 @@ describe("whatever the cut", () => {
 
 describe("fields", () => {
   it("STR-15: comments flow and say nothing", () => {
-    const text = ': ping - 2\n\ndata: {"choices":[{"delta":{"content":"a"}}]}\n\n: OPENROUTER PROCESSING\n\ndata: [DONE]\n\n';
+    const text =
+      ': ping - 2\n\ndata: {"choices":[{"delta":{"content":"a"}}]}\n\n: OPENROUTER PROCESSING\n\ndata: [DONE]\n\n';
     const found = frames(text);
-    expect(found.map((frame) => frame.data)).toEqual([null, '{"choices":[{"delta":{"content":"a"}}]}', null, "[DONE]"]);
+    expect(found.map((frame) => frame.data)).toEqual([
+      null,
+      '{"choices":[{"delta":{"content":"a"}}]}',
+      null,
+      "[DONE]",
+    ]);
     expect(found.every((frame) => frame.raw === null)).toBe(true);
     expect(joined(found)).toBe(text);
   });
 
   it("STR-16: only the first colon parts field from value", () => {
-    const data = '{"choices":[{"delta":{"content":"key: [1]"}}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}';
+    const data =
+      '{"choices":[{"delta":{"content":"key: [1]"}}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}';
     expect(dataOf(frames(`data: ${data}\n\n`))).toEqual([data]);
     expect(openaiChat.readEvent(data).usage).toMatchObject({ inputTokens: 3, outputTokens: 1 });
   });
@@ -118,7 +142,10 @@ describe("the end of the stream", () => {
   it("STR-18: a last event without its blank line is read", () => {
     const found = frames(`data: a\n\ndata: ${USAGE}`);
     expect(dataOf(found)).toEqual(["a", USAGE]);
-    expect(openaiChat.readEvent(found[1]?.data ?? "").usage).toMatchObject({ inputTokens: 2, outputTokens: 2 });
+    expect(openaiChat.readEvent(found[1]?.data ?? "").usage).toMatchObject({
+      inputTokens: 2,
+      outputTokens: 2,
+    });
   });
 
   it("STR-18: a bare JSON error body is handed over as raw text", () => {
@@ -157,7 +184,11 @@ describe("dropping an event", () => {
     const text = `data: {"id":"x","ch\ndata: ${USAGE}\n\ndata: [DONE]\n\n`;
     const found = frames(text);
     const reading = openaiChat.readEvent(found[0]?.data ?? "");
-    expect(reading).toMatchObject({ usage: { inputTokens: 2, outputTokens: 2 }, malformed: true, usageOnly: false });
+    expect(reading).toMatchObject({
+      usage: { inputTokens: 2, outputTokens: 2 },
+      malformed: true,
+      usageOnly: false,
+    });
     expect(joined(found)).toBe(text);
   });
 });
@@ -169,7 +200,10 @@ describe("STR-41: events too long to hold", () => {
     const found = [...framer.push(encoder.encode("data: "))];
     for (let i = 0; i < 10; i++) found.push(...framer.push(piece));
     expect(found.length).toBeGreaterThan(5);
-    found.push(...framer.push(encoder.encode(`\r\n\r`)), ...framer.push(encoder.encode(`\ndata: ${USAGE}\n\n`)));
+    found.push(
+      ...framer.push(encoder.encode(`\r\n\r`)),
+      ...framer.push(encoder.encode(`\ndata: ${USAGE}\n\n`)),
+    );
     expect(dataOf(found)).toEqual([USAGE]);
     expect(found.filter((frame) => frame.oversize).every((frame) => frame.data === null)).toBe(true);
     expect(joined(found)).toBe(`data: ${"x".repeat(4000)}\r\n\r\ndata: ${USAGE}\n\n`);
@@ -190,7 +224,10 @@ describe("STR-41: events too long to hold", () => {
 
   it("are let go alike when they come in one chunk", () => {
     const found = framesOf([encoder.encode(`data: ${"x".repeat(2000)}\n\ndata: y\n\n`)], 1000);
-    expect(found.map((frame) => [frame.oversize, frame.data])).toEqual([[true, null], [false, "y"]]);
+    expect(found.map((frame) => [frame.oversize, frame.data])).toEqual([
+      [true, null],
+      [false, "y"],
+    ]);
   });
 });
 

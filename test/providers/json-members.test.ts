@@ -14,7 +14,10 @@ describe("scanObject", () => {
       fc.property(fc.dictionary(fc.string({ unit: "binary" }), fc.jsonValue()), indents, (value, indent) => {
         const text = ` ${JSON.stringify(value, null, indent)}\n`;
         const scanned = scanObject(text);
-        const read = scanned.members.map(({ name, valueStart, valueEnd }) => [name, JSON.parse(text.slice(valueStart, valueEnd))]);
+        const read = scanned.members.map(({ name, valueStart, valueEnd }) => [
+          name,
+          JSON.parse(text.slice(valueStart, valueEnd)),
+        ]);
         expect(Object.fromEntries(read)).toEqual(JSON.parse(text));
         expect(text[scanned.open]).toBe("{");
         expect(text[scanned.close]).toBe("}");
@@ -30,7 +33,12 @@ describe("scanObject", () => {
 
   it("is not led astray by brackets, quotes and backslashes inside strings", () => {
     const text = '{"a":"}]\\"{\\\\","b":["\\\\\\"]",{"c":"}"}],"d":-1.5e3}';
-    expect(scanObject(text).members.map(({ name, valueStart, valueEnd }) => [name, text.slice(valueStart, valueEnd)])).toEqual([
+    expect(
+      scanObject(text).members.map(({ name, valueStart, valueEnd }) => [
+        name,
+        text.slice(valueStart, valueEnd),
+      ]),
+    ).toEqual([
       ["a", '"}]\\"{\\\\"'],
       ["b", '["\\\\\\"]",{"c":"}"}]'],
       ["d", "-1.5e3"],
@@ -52,7 +60,9 @@ describe("scanObject", () => {
 
 describe("edits", () => {
   it("replace a value and nothing else", () => {
-    expect(set('{ "n" : 1 , "max_tokens" :\t900 , "x":1.0 }', "max_tokens", "5")).toBe('{ "n" : 1 , "max_tokens" :\t5 , "x":1.0 }');
+    expect(set('{ "n" : 1 , "max_tokens" :\t900 , "x":1.0 }', "max_tokens", "5")).toBe(
+      '{ "n" : 1 , "max_tokens" :\t5 , "x":1.0 }',
+    );
   });
 
   it("add a member after the last one, or to an empty object", () => {
@@ -64,7 +74,10 @@ describe("edits", () => {
     const objects = fc.dictionary(fc.constantFrom("a", "b", "stream", 'q"'), fc.jsonValue());
     fc.assert(
       fc.property(objects, fc.constantFrom("a", "c", 'q"'), (value, name) => {
-        expect(JSON.parse(set(JSON.stringify(value, null, 1), name, "[7]"))).toEqual({ ...value, [name]: [7] });
+        expect(JSON.parse(set(JSON.stringify(value, null, 1), name, "[7]"))).toEqual({
+          ...value,
+          [name]: [7],
+        });
       }),
     );
   });

@@ -33,7 +33,10 @@ const ORDINARY: Readonly<Record<string, string>> = {
   english: ENGLISH.repeat(200),
   code: CODE.repeat(200),
   hindi: HINDI.repeat(60),
-  json: JSON.stringify({ type: "object", properties: { city: { enum: ["São Paulo", "東京"], default: null } } }),
+  json: JSON.stringify({
+    type: "object",
+    properties: { city: { enum: ["São Paulo", "東京"], default: null } },
+  }),
   emoji: "👩‍👩‍👧‍👦😀 ".repeat(40),
   capitals: "HTTPServer XMLHttpRequest ÀÉÎ Straße's IT'S we'LL",
   numbers: "3.14159265358979 1,000,000 0x1F600",
@@ -78,7 +81,9 @@ for (const encoding of ["o200k_base", "cl100k_base"] as const) {
       const counter = await loadCounter(encoding);
       const texts = fc.oneof(
         fc.string({ unit: "binary", maxLength: 80 }),
-        fc.string({ unit: fc.constantFrom("a", "B", " ", "\n", "'", "s", "9", "é", "日", "😀", "́", "-", "/", "\t") }),
+        fc.string({
+          unit: fc.constantFrom("a", "B", " ", "\n", "'", "s", "9", "é", "日", "😀", "́", "-", "/", "\t"),
+        }),
       );
       fc.assert(
         fc.property(texts, (text) => {
@@ -131,7 +136,10 @@ describe("bounds", () => {
   it("TOK-01: a run cut into segments stays within one percent above what it would merge to", async () => {
     const counter = await loadCounter("o200k_base");
     // The longest tokens of these runs divide a power of two, so the whole run's count is known.
-    for (const [letter, perToken] of [["a", 8], ["^", 8]] as const) {
+    for (const [letter, perToken] of [
+      ["a", 8],
+      ["^", 8],
+    ] as const) {
       const { tokens } = counter.count(letter.repeat(2 ** 18));
       const whole = 2 ** 18 / perToken;
       expect(tokens).toBeGreaterThanOrEqual(whole);

@@ -1,0 +1,15 @@
+/** Chat completions requests for the tests of the OpenAI dialect. */
+import type { ChatRequest } from "../../src/providers/dialect.ts";
+import { openaiChat } from "../../src/providers/openai-chat.ts";
+
+export const MESSAGES = [{ role: "user", content: "hi" }];
+
+export function body(members: Readonly<Record<string, unknown>> = {}): string {
+  return JSON.stringify({ model: "gpt-4o-mini", messages: MESSAGES, ...members });
+}
+
+export function requestOf(text: string): ChatRequest {
+  const described = openaiChat.describe(text);
+  if (!described.ok) throw new Error(described.malformed.message);
+  return described.request;
+}
