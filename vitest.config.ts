@@ -8,6 +8,9 @@ const TEST_SECRETS = {
   PROVIDER_OPENAI_KEY: "test-provider-key",
 };
 
+// The plugin looks for what wrangler.toml requires here, before it hears of the bindings below.
+Object.assign(process.env, TEST_SECRETS);
+
 export default defineConfig({
   test: {
     // Prints the run's last line; it stands beside the default reporter.
@@ -26,8 +29,7 @@ export default defineConfig({
         plugins: [
           cloudflareTest({
             wrangler: { configPath: "./wrangler.toml" },
-            // The test runner itself needs Node's modules there; the worker's own flags are for test/e2e.
-            miniflare: { bindings: TEST_SECRETS, compatibilityFlags: ["enable_request_signal"] },
+            miniflare: { bindings: TEST_SECRETS },
           }),
         ],
         test: { name: "worker", include: ["test/{worker,durable-objects}/**/*.test.ts"] },

@@ -56,7 +56,8 @@ export class LedgerStore {
       newest,
     );
     for (const { seq, events } of batches) {
-      if (seq !== this.#seq + 1) throw new Error(`the record has a gap: turn ${this.#seq} is followed by ${seq}`);
+      if (seq !== this.#seq + 1)
+        throw new Error(`the record has a gap: turn ${this.#seq} is followed by ${seq}`);
       for (const event of JSON.parse(events) as RecordedEvent[]) evolve(state, event);
       this.#seq = seq;
     }
@@ -92,8 +93,12 @@ export class LedgerStore {
 function migrate(sql: SqlStorage): void {
   sql.exec("CREATE TABLE IF NOT EXISTS schema (id INTEGER PRIMARY KEY, version INTEGER NOT NULL)");
   const version = sql.exec<{ version: number }>("SELECT version FROM schema").toArray()[0]?.version ?? 0;
-  if (version > MIGRATIONS.length) throw new Error(`the record is of a newer weir: schema ${version}, known ${MIGRATIONS.length}`);
+  if (version > MIGRATIONS.length)
+    throw new Error(`the record is of a newer weir: schema ${version}, known ${MIGRATIONS.length}`);
   if (version === MIGRATIONS.length) return;
   for (const migration of MIGRATIONS.slice(version)) sql.exec(migration);
-  sql.exec("INSERT INTO schema (id, version) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version", MIGRATIONS.length);
+  sql.exec(
+    "INSERT INTO schema (id, version) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version",
+    MIGRATIONS.length,
+  );
 }

@@ -6,7 +6,14 @@
 import { DurableObject, RpcTarget } from "cloudflare:workers";
 import type { LedgerState } from "../src/ledger/state.ts";
 import { nextDueAtMs, sweep, turn } from "../src/ledger/turn.ts";
-import { type Command, isRecorded, type LeaseCommand, type LedgerEvent, type Reserve, type SetPolicy } from "../src/ledger/types.ts";
+import {
+  type Command,
+  isRecorded,
+  type LeaseCommand,
+  type LedgerEvent,
+  type Reserve,
+  type SetPolicy,
+} from "../src/ledger/types.ts";
 import { type Balance, balanceOf, type Reservation, reservationOf } from "../src/ledger/view.ts";
 import { LedgerStore } from "./ledger-store.ts";
 
@@ -101,6 +108,7 @@ export class LedgerSession extends RpcTarget {
 
   /** The second net under a holder that vanished: nothing to do for a lease that was settled or released. */
   [Symbol.dispose](): void {
-    if (this.#requestId !== null) this.#run({ type: "expire", requestId: this.#requestId, cause: "session_lost" });
+    if (this.#requestId !== null)
+      this.#run({ type: "expire", requestId: this.#requestId, cause: "session_lost" });
   }
 }

@@ -1,5 +1,10 @@
 /** The worker's bindings. `serve` and wrangler.toml bring the same ones. */
 declare namespace Cloudflare {
+  interface GlobalProps {
+    mainModule: typeof import("./worker.ts");
+    durableNamespaces: "TenantLedger";
+  }
+
   interface Env {
     TENANT_LEDGER: DurableObjectNamespace<import("../durable-objects/tenant-ledger.ts").TenantLedger>;
     /** The policy document: JSON text, or the parsed object where the platform parses it. */

@@ -31,7 +31,9 @@ export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings
   const problems: string[] = [];
   const keySecret = env.WEIR_KEY_SECRET ?? "";
   if (keySecret.length < KEY_SECRET_CHARACTERS_MIN) {
-    problems.push(`WEIR_KEY_SECRET: expected at least ${KEY_SECRET_CHARACTERS_MIN} characters, received ${keySecret.length}`);
+    problems.push(
+      `WEIR_KEY_SECRET: expected at least ${KEY_SECRET_CHARACTERS_MIN} characters, received ${keySecret.length}`,
+    );
   }
   const policy = readPolicy(env.WEIR_POLICY, problems);
   const providerSecrets = new Map<string, string>();
@@ -39,12 +41,17 @@ export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings
     const secret = (env as unknown as Record<string, unknown>)[provider.apiKeySecret];
     if (typeof secret === "string" && secret !== "") providerSecrets.set(provider.apiKeySecret, secret);
     else problems.push(`${provider.apiKeySecret}: expected the secret of provider ${name}, received nothing`);
-    const objection = env.WEIR_LOCAL === "1" || provider.allowPrivate ? null : addressObjection(provider.baseUrl);
-    if (objection !== null) problems.push(`WEIR_POLICY providers.${name}.baseUrl: ${objection}, received ${provider.baseUrl}`);
+    const objection =
+      env.WEIR_LOCAL === "1" || provider.allowPrivate ? null : addressObjection(provider.baseUrl);
+    if (objection !== null)
+      problems.push(`WEIR_POLICY providers.${name}.baseUrl: ${objection}, received ${provider.baseUrl}`);
   }
   if (policy === null || problems.length > 0) return { ok: false, problems };
   const policyHash = await sha256(JSON.stringify(policy));
-  return { ok: true, settings: { policy, policyHash, policyEpoch: epochOf(env), keySecret, providerSecrets } };
+  return {
+    ok: true,
+    settings: { policy, policyHash, policyEpoch: epochOf(env), keySecret, providerSecrets },
+  };
 }
 
 function readPolicy(value: unknown, problems: string[]): Policy | null {
@@ -72,7 +79,9 @@ function addressObjection(baseUrl: string): string | null {
   const host = hostname.replace(/^\[|\]$/g, "");
   const privateHost =
     /^(localhost|.*\.localhost|.*\.internal|.*\.local)$/.test(host) ||
-    /^(0|10|127)\.|^169\.254\.|^192\.168\.|^172\.(1[6-9]|2\d|3[01])\.|^100\.(6[4-9]|[7-9]\d|1[01]\d|12[0-7])\./.test(host) ||
+    /^(0|10|127)\.|^169\.254\.|^192\.168\.|^172\.(1[6-9]|2\d|3[01])\.|^100\.(6[4-9]|[7-9]\d|1[01]\d|12[0-7])\./.test(
+      host,
+    ) ||
     (host.includes(":") && !/^[23]/.test(host));
   return privateHost ? `expected a public address (or "allowPrivate": true)` : null;
 }
@@ -86,5 +95,7 @@ function epochOf(env: Cloudflare.Env): number {
 
 async function sha256(text: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return Array.from(new Uint8Array(digest).subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return Array.from(new Uint8Array(digest).subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join(
+    "",
+  );
 }

@@ -1,7 +1,7 @@
 /** The composition root: routes, and what answers when nothing else does. */
 import { Hono } from "hono";
-import { ledgerOf } from "./gateway/ledger-line.ts";
 import { authorise, type Context, handle } from "./gateway/handle.ts";
+import { ledgerOf } from "./gateway/ledger-line.ts";
 import { refuse } from "./gateway/refusal.ts";
 import { newRequestId } from "./gateway/request-id.ts";
 import { isTenantName } from "./gateway/virtual-key.ts";
@@ -21,17 +21,23 @@ app.get("/healthz", (c) => c.text("ok"));
 
 app.get("/readyz", async (c) => {
   const parsed = await settingsOf(c.env);
-  return parsed.ok ? c.json({ ready: true, policy: parsed.settings.policyHash }) : c.json({ ready: false, problems: parsed.problems }, 503);
+  return parsed.ok
+    ? c.json({ ready: true, policy: parsed.settings.policyHash })
+    : c.json({ ready: false, problems: parsed.problems }, 503);
 });
 
 app.use("/t/:tenant/*", async (c, next) => {
   const dialect = dialectNear(pathBelowTenant(c.req.path));
   const objection = pathObjection(c.req.url, c.req.param("tenant"));
-  if (objection !== null) return refuse(dialect, newRequestId(), { code: "invalid_request", message: objection });
+  if (objection !== null)
+    return refuse(dialect, newRequestId(), { code: "invalid_request", message: objection });
   const parsed = await settingsOf(c.env);
   if (!parsed.ok) {
     console.error(JSON.stringify({ weir: "misconfigured", problems: parsed.problems }));
-    return refuse(dialect, newRequestId(), { code: "misconfigured", message: "The gateway is not configured; its operator finds the problems at /readyz." });
+    return refuse(dialect, newRequestId(), {
+      code: "misconfigured",
+      message: "The gateway is not configured; its operator finds the problems at /readyz.",
+    });
   }
   c.set("settings", parsed.settings);
   return next();
@@ -39,12 +45,21 @@ app.use("/t/:tenant/*", async (c, next) => {
 
 for (const [path, dialect] of Object.entries(GENERATING_PATHS)) {
   app.post(`/t/:tenant${path}`, (c) => {
-    const context: Context = { env: c.env, settings: c.get("settings"), waitUntil: (work) => c.executionCtx.waitUntil(work) };
+    const context: Context = {
+      env: c.env,
+      settings: c.get("settings"),
+      waitUntil: (work) => c.executionCtx.waitUntil(work),
+    };
     return handle(c.req.raw, c.req.param("tenant"), dialect, context);
   });
   app.all(`/t/:tenant${path}`, () => {
     const headers = new Headers({ allow: "POST" });
-    return refuse(dialect, newRequestId(), { code: "method_not_allowed", message: "Only POST is served here." }, headers);
+    return refuse(
+      dialect,
+      newRequestId(),
+      { code: "method_not_allowed", message: "Only POST is served here." },
+      headers,
+    );
   });
 }
 
@@ -58,7 +73,10 @@ app.get("/t/:tenant/balance", async (c) => {
     return c.json(await ledger.balance());
   } catch (error) {
     console.error(JSON.stringify({ weir: "ledger_unavailable", tenant, error: String(error) }));
-    return refuse(null, newRequestId(), { code: "ledger_unavailable", message: "The ledger cannot be reached." });
+    return refuse(null, newRequestId(), {
+      code: "ledger_unavailable",
+      message: "The ledger cannot be reached.",
+    });
   }
 });
 
@@ -68,8 +86,13 @@ app.notFound((c) => {
 });
 
 app.onError((error, c) => {
-  console.error(JSON.stringify({ weir: "internal_error", path: c.req.path, error: error.stack ?? String(error) }));
-  return refuse(dialectNear(pathBelowTenant(c.req.path)), newRequestId(), { code: "internal_error", message: "The gateway failed; nothing more was sent." });
+  console.error(
+    JSON.stringify({ weir: "internal_error", path: c.req.path, error: error.stack ?? String(error) }),
+  );
+  return refuse(dialectNear(pathBelowTenant(c.req.path)), newRequestId(), {
+    code: "internal_error",
+    message: "The gateway failed; nothing more was sent.",
+  });
 });
 
 function pathBelowTenant(path: string): string {
@@ -85,7 +108,9 @@ function pathObjection(url: string, tenant: string): string | null {
   } catch {
     return "The path cannot be decoded.";
   }
-  return isTenantName(tenant) ? null : `The tenant's name is not valid: ${JSON.stringify(tenant.slice(0, 80))}.`;
+  return isTenantName(tenant)
+    ? null
+    : `The tenant's name is not valid: ${JSON.stringify(tenant.slice(0, 80))}.`;
 }
 
 export default app;

@@ -53,7 +53,9 @@ export function keySecret(environment: Readonly<Record<string, string | undefine
   const secret = environment["WEIR_KEY_SECRET"] ?? "";
   if (secret === "") throw new Problem("WEIR_KEY_SECRET is not set: virtual keys are signed with it");
   if (secret.length < KEY_SECRET_CHARACTERS_MIN) {
-    throw new Problem(`WEIR_KEY_SECRET must have at least ${KEY_SECRET_CHARACTERS_MIN} characters, not ${secret.length}`);
+    throw new Problem(
+      `WEIR_KEY_SECRET must have at least ${KEY_SECRET_CHARACTERS_MIN} characters, not ${secret.length}`,
+    );
   }
   return secret;
 }
@@ -80,7 +82,9 @@ export function readPolicy(file: string): PolicyFile {
   const parsed = parsePolicy(document);
   if (parsed.ok) return { text, policy: parsed.policy };
   throw new Problem(
-    ...parsed.issues.map(({ path, expected, received }) => `${file}: ${path}: expected ${expected}, received ${received}`),
+    ...parsed.issues.map(
+      ({ path, expected, received }) => `${file}: ${path}: expected ${expected}, received ${received}`,
+    ),
   );
 }
 
@@ -88,7 +92,9 @@ export function readPolicy(file: string): PolicyFile {
 export function requireProviderSecrets({ providers }: Policy, environment: Gateway["environment"]): void {
   const missing = Object.entries(providers).filter(([, { apiKeySecret }]) => !environment[apiKeySecret]);
   if (missing.length === 0) return;
-  throw new Problem(...missing.map(([name, { apiKeySecret }]) => `${apiKeySecret} is not set: provider ${name} needs it`));
+  throw new Problem(
+    ...missing.map(([name, { apiKeySecret }]) => `${apiKeySecret} is not set: provider ${name} needs it`),
+  );
 }
 
 /** Runs until a signal or the death of one of the services; then none of them is left. */

@@ -66,7 +66,11 @@ function persistedSecret(home: string): string {
 }
 
 function welcome(url: string, key: string): string {
-  const body = { model: "gpt-4o-mini", stream: true, messages: [{ role: "user", content: "What is a weir?" }] };
+  const body = {
+    model: "gpt-4o-mini",
+    stream: true,
+    messages: [{ role: "user", content: "What is a weir?" }],
+  };
   return `weir listens on ${url}, before a simulated provider.
 
 The demo tenant's key:

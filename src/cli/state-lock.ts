@@ -15,7 +15,8 @@ export async function lockState(stateDir: string): Promise<void> {
   // Not in the directory itself: a socket's path must be short.
   const digest = createHash("sha256").update(realpathSync(stateDir)).digest("hex").slice(0, 16);
   const path = join(tmpdir(), `weir-${digest}.lock`);
-  if (await isAnswered(path)) throw new Problem(`the state directory ${stateDir} is in use by another gateway`);
+  if (await isAnswered(path))
+    throw new Problem(`the state directory ${stateDir} is in use by another gateway`);
   rmSync(path, { force: true });
   const lock = createServer((visitor) => visitor.destroy());
   lock.listen(path);

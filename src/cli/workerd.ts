@@ -109,7 +109,15 @@ const main :Workerd.Worker = (
 }
 
 function spawnWorkerd({ host, port, bindings, objects }: Service, config: string): ChildProcess {
-  const command = [workerd.default, "serve", config, "--socket-addr", `http=${bracketed(host)}:${port}`, "--control-fd", "4"];
+  const command = [
+    workerd.default,
+    "serve",
+    config,
+    "--socket-addr",
+    `http=${bracketed(host)}:${port}`,
+    "--control-fd",
+    "4",
+  ];
   if (objects !== undefined) command.push("--directory-path", `state=${objects.stateDir}`);
   return spawn("/bin/sh", ["-c", KEEPER, "weir", ...command], {
     // Out of the terminal's reach: an interrupt is ours to pass on.

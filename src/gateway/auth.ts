@@ -10,28 +10,49 @@ export interface Caller {
 
 export type Authenticated =
   | { readonly ok: true; readonly caller: Caller }
-  | { readonly ok: false; readonly code: "unauthenticated" | "forbidden" | "invalid_request"; readonly message: string };
+  | {
+      readonly ok: false;
+      readonly code: "unauthenticated" | "forbidden" | "invalid_request";
+      readonly message: string;
+    };
 
-export async function authenticate(headers: Headers, tenant: string, keySecret: string, nowMs: number): Promise<Authenticated> {
+export async function authenticate(
+  headers: Headers,
+  tenant: string,
+  keySecret: string,
+  nowMs: number,
+): Promise<Authenticated> {
   const credentials = new Set(credentialsOf(headers));
-  if (credentials.size === 0) return refused("unauthenticated", "No key was given: send a weir key as Authorization: Bearer.");
+  if (credentials.size === 0)
+    return refused("unauthenticated", "No key was given: send a weir key as Authorization: Bearer.");
   if (credentials.size > 1) return refused("invalid_request", "Two different keys were given: send one.");
   const [credential = ""] = credentials;
   const verified = await verifyVirtualKey(credential, keySecret, nowMs);
   if (!verified.ok) {
-    const why = { malformed: "is not a weir key", bad_signature: "was not signed by this gateway", expired: "has expired" }[verified.reason];
+    const why = {
+      malformed: "is not a weir key",
+      bad_signature: "was not signed by this gateway",
+      expired: "has expired",
+    }[verified.reason];
     return refused("unauthenticated", `The key ${why}.`);
   }
   const { claims } = verified;
-  if (claims.tenant !== tenant) return refused("forbidden", `The key belongs to another tenant than ${tenant}.`);
+  if (claims.tenant !== tenant)
+    return refused("forbidden", `The key belongs to another tenant than ${tenant}.`);
   return { ok: true, caller: claims };
 }
 
 function credentialsOf(headers: Headers): string[] {
-  const bearer = headers.get("authorization")?.match(/^bearer\s+(.+)$/i)?.[1]?.trim();
+  const bearer = headers
+    .get("authorization")
+    ?.match(/^bearer\s+(.+)$/i)?.[1]
+    ?.trim();
   return [bearer, headers.get("x-api-key"), headers.get("x-goog-api-key"), headers.get("api-key")].filter(
     (credential): credential is string => typeof credential === "string" && credential !== "",
   );
 }
 
-const refused = (code: "unauthenticated" | "forbidden" | "invalid_request", message: string): Authenticated => ({ ok: false, code, message });
+const refused = (
+  code: "unauthenticated" | "forbidden" | "invalid_request",
+  message: string,
+): Authenticated => ({ ok: false, code, message });

@@ -19,7 +19,10 @@ export async function readBody(request: Request, bytesMax: number): Promise<Read
     chunks.push(value);
   }
   try {
-    return { ok: true, text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: false }).decode(joined(chunks, length)) };
+    return {
+      ok: true,
+      text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: false }).decode(joined(chunks, length)),
+    };
   } catch {
     return { ok: false, reason: "not_utf8" };
   }

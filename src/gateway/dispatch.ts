@@ -1,6 +1,7 @@
 /** Sends one admitted call, and says of every failure what it proves about the provider's meter. */
-import type { Dialect } from "../providers/dialect.ts";
+
 import type { ProviderPolicy } from "../policy/schema.ts";
+import type { Dialect } from "../providers/dialect.ts";
 import { upstreamHeaders } from "./headers.ts";
 
 export interface Upstream {
@@ -28,7 +29,15 @@ export class ProviderTimeout extends Error {
   override readonly name = "ProviderTimeout";
 }
 
-export async function dispatch({ provider, dialect, secret, headers, body, requestId, abort }: Upstream): Promise<Dispatched> {
+export async function dispatch({
+  provider,
+  dialect,
+  secret,
+  headers,
+  body,
+  requestId,
+  abort,
+}: Upstream): Promise<Dispatched> {
   const { signal } = abort;
   if (signal.aborted) return { outcome: "not_sent" };
   const timer = setTimeout(() => abort.abort(new ProviderTimeout()), provider.headersTimeoutMs);
@@ -43,7 +52,8 @@ export async function dispatch({ provider, dialect, secret, headers, body, reque
     });
     return { outcome: "answered", response };
   } catch (error) {
-    if (signal.aborted) return { outcome: signal.reason instanceof ProviderTimeout ? "timeout" : "client_gone" };
+    if (signal.aborted)
+      return { outcome: signal.reason instanceof ProviderTimeout ? "timeout" : "client_gone" };
     return { outcome: neverConnected(error) ? "not_sent" : "unknown" };
   } finally {
     clearTimeout(timer);
@@ -53,5 +63,7 @@ export async function dispatch({ provider, dialect, secret, headers, body, reque
 /** Only what proves that no connection came about; a connection that was lost proves nothing. */
 function neverConnected(error: unknown): boolean {
   const message = error instanceof Error ? error.message : String(error);
-  return /connection refused|dns lookup failed|dns error|getaddrinfo|no route to host|network is unreachable/i.test(message);
+  return /connection refused|dns lookup failed|dns error|getaddrinfo|no route to host|network is unreachable/i.test(
+    message,
+  );
 }

@@ -3,7 +3,12 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
-import { CAPTURE_EVERY_TOKENS, CAPTURE_INTERVAL_MS, ERROR_BODY_BYTES_MAX, RENEWALS_PER_TTL } from "./bounds.ts";
+import {
+  CAPTURE_EVERY_TOKENS,
+  CAPTURE_INTERVAL_MS,
+  ERROR_BODY_BYTES_MAX,
+  RENEWALS_PER_TTL,
+} from "./bounds.ts";
 import { dispatch, ProviderTimeout, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
 import type { LedgerLine } from "./ledger-line.ts";
@@ -26,7 +31,10 @@ export type Answer =
   | { readonly ok: true; readonly response: Response }
   | { readonly ok: false; readonly refusal: GatewayRefusal };
 
-export function startExchange(exchange: Exchange): { readonly answer: Promise<Answer>; readonly done: Promise<void> } {
+export function startExchange(exchange: Exchange): {
+  readonly answer: Promise<Answer>;
+  readonly done: Promise<void>;
+} {
   let give: (answer: Answer) => void = () => {};
   const answer = new Promise<Answer>((resolve) => {
     give = resolve;
@@ -65,14 +73,16 @@ class Heartbeat {
     const everyMs = Math.min(CAPTURE_INTERVAL_MS, exchange.lease.ttlMs / RENEWALS_PER_TTL);
     this.#timer = setInterval(() => {
       const { idle } = this;
-      if (idle !== null && Date.now() - idle.lastReadAtMs > idle.timeoutMs) exchange.upstream.abort.abort(new ProviderTimeout());
+      if (idle !== null && Date.now() - idle.lastReadAtMs > idle.timeoutMs)
+        exchange.upstream.abort.abort(new ProviderTimeout());
       this.#capture();
     }, everyMs);
   }
 
   /** Between two beats, when much has been produced. */
   progressed(): void {
-    if (this.#exchange.meter.soFar.outputTokens - this.#capturedTokens >= CAPTURE_EVERY_TOKENS) this.#capture();
+    if (this.#exchange.meter.soFar.outputTokens - this.#capturedTokens >= CAPTURE_EVERY_TOKENS)
+      this.#capture();
   }
 
   stop(): void {
@@ -86,12 +96,19 @@ class Heartbeat {
     this.#capturedTokens = outputTokens;
     const { requestId, fence } = lease;
     // Before any output nothing is known to be used; the beat then only renews.
-    const size = meter.anyOutput || meter.reported !== null ? { inputTokens, outputTokens } : { inputTokens: 0, outputTokens: 0 };
+    const size =
+      meter.anyOutput || meter.reported !== null
+        ? { inputTokens, outputTokens }
+        : { inputTokens: 0, outputTokens: 0 };
     void line.send({ type: "capture", requestId, fence, usageEventId: `c${this.#captures}`, size });
   }
 }
 
-async function settleUnanswered(exchange: Exchange, outcome: "not_sent" | "client_gone" | "timeout" | "unknown", give: (answer: Answer) => void): Promise<void> {
+async function settleUnanswered(
+  exchange: Exchange,
+  outcome: "not_sent" | "client_gone" | "timeout" | "unknown",
+  give: (answer: Answer) => void,
+): Promise<void> {
   const { lease, line, meter } = exchange;
   const { requestId, fence } = lease;
   const refusal: GatewayRefusal =
@@ -114,7 +131,12 @@ async function settleUnanswered(exchange: Exchange, outcome: "not_sent" | "clien
   give({ ok: false, refusal });
 }
 
-async function relay(exchange: Exchange, response: Response, heartbeat: Heartbeat, give: (answer: Answer) => void): Promise<void> {
+async function relay(
+  exchange: Exchange,
+  response: Response,
+  heartbeat: Heartbeat,
+  give: (answer: Answer) => void,
+): Promise<void> {
   const { lease, line, upstream } = exchange;
   const { requestId, fence } = lease;
   const headers = returnedHeaders(response.headers);
@@ -123,10 +145,19 @@ async function relay(exchange: Exchange, response: Response, heartbeat: Heartbea
     const released = line.send({ type: "release", requestId, fence, evidence: "provider_refused" });
     if (response.status < 400) {
       await response.body?.cancel();
-      give({ ok: false, refusal: { code: "provider_redirect", message: "The provider redirected the call, which is not followed." } });
+      give({
+        ok: false,
+        refusal: {
+          code: "provider_redirect",
+          message: "The provider redirected the call, which is not followed.",
+        },
+      });
     } else {
       headers.set("x-weir-limited-by", "provider");
-      const body = response.body === null ? null : await maskSecret(response.body, upstream.secret, ERROR_BODY_BYTES_MAX);
+      const body =
+        response.body === null
+          ? null
+          : await maskSecret(response.body, upstream.secret, ERROR_BODY_BYTES_MAX);
       give({ ok: true, response: new Response(body, { status: response.status, headers }) });
     }
     await released;
@@ -143,11 +174,18 @@ async function relay(exchange: Exchange, response: Response, heartbeat: Heartbea
 }
 
 /** "complete" only if the provider's body came to its own end. */
-async function pump(exchange: Exchange, response: Response, writable: WritableStream<Uint8Array>, heartbeat: Heartbeat): Promise<"complete" | "cut"> {
+async function pump(
+  exchange: Exchange,
+  response: Response,
+  writable: WritableStream<Uint8Array>,
+  heartbeat: Heartbeat,
+): Promise<"complete" | "cut"> {
   const { meter, upstream, stripUsage } = exchange;
   const tap = tapFor(response.headers.get("content-type"), meter, stripUsage);
   const writer = writable.getWriter();
-  const reader = (response.body ?? new Blob([]).stream()).getReader() as ReadableStreamDefaultReader<Uint8Array>;
+  const reader = (
+    response.body ?? new Blob([]).stream()
+  ).getReader() as ReadableStreamDefaultReader<Uint8Array>;
   const idle = { timeoutMs: upstream.provider.idleTimeoutMs, lastReadAtMs: Date.now() };
   heartbeat.idle = idle;
   const forward = async (pieces: readonly Uint8Array[], read: () => void) => {

@@ -7,7 +7,15 @@
  * exchange's, which settles it whatever happens; it is registered with `waitUntil` before we answer.
  */
 import type { Refused, Reserve, Reserved } from "../ledger/types.ts";
-import { type LedgerPolicy, lowestClass, perRequestMaxTokens, type ResolvedModel, resolveModel, resolveRoute, resolveTenant } from "../policy/resolve.ts";
+import {
+  type LedgerPolicy,
+  lowestClass,
+  perRequestMaxTokens,
+  type ResolvedModel,
+  resolveModel,
+  resolveRoute,
+  resolveTenant,
+} from "../policy/resolve.ts";
 import type { RoutePolicy } from "../policy/schema.ts";
 import type { ChatRequest, Dialect } from "../providers/dialect.ts";
 import type { Settings } from "../settings.ts";
@@ -32,9 +40,17 @@ export interface Context {
 /** A step's result: what the next step needs, or the refusal that ends it. */
 type Step<T> = ({ readonly ok: true } & T) | { readonly ok: false; readonly refusal: GatewayRefusal };
 
-const no = (refusal: GatewayRefusal): { readonly ok: false; readonly refusal: GatewayRefusal } => ({ ok: false, refusal });
+const no = (refusal: GatewayRefusal): { readonly ok: false; readonly refusal: GatewayRefusal } => ({
+  ok: false,
+  refusal,
+});
 
-export async function handle(request: Request, tenant: string, dialect: Dialect, context: Context): Promise<Response> {
+export async function handle(
+  request: Request,
+  tenant: string,
+  dialect: Dialect,
+  context: Context,
+): Promise<Response> {
   const requestId = newRequestId();
   const admissible = await authorise(request, tenant, context.settings);
   if (!admissible.ok) return refuse(dialect, requestId, admissible.refusal);
@@ -57,11 +73,16 @@ interface Call {
   readonly secret: string;
 }
 
-export async function authorise(request: Request, tenant: string, settings: Settings): Promise<Step<{ caller: Caller; policy: LedgerPolicy }>> {
+export async function authorise(
+  request: Request,
+  tenant: string,
+  settings: Settings,
+): Promise<Step<{ caller: Caller; policy: LedgerPolicy }>> {
   const authenticated = await authenticate(request.headers, tenant, settings.keySecret, Date.now());
   if (!authenticated.ok) return no(authenticated);
   const policy = resolveTenant(settings.policy, tenant, settings.policyHash, settings.policyEpoch);
-  if (policy === null) return no({ code: "forbidden", message: `The policy does not list the tenant ${tenant}.` });
+  if (policy === null)
+    return no({ code: "forbidden", message: `The policy does not list the tenant ${tenant}.` });
   return { ok: true, caller: authenticated.caller, policy };
 }
 
@@ -82,7 +103,8 @@ function resolve(request: Request, chat: ChatRequest, caller: Caller, settings: 
   const { policy, providerSecrets } = settings;
   const routeName = request.headers.get("x-weir-route") ?? "default";
   const route = resolveRoute(policy, routeName);
-  if (route === null) return no({ code: "unknown_route", message: `The policy has no route ${JSON.stringify(routeName)}.` });
+  if (route === null)
+    return no({ code: "unknown_route", message: `The policy has no route ${JSON.stringify(routeName)}.` });
   const target = resolveModel(policy, chat.model);
   if (target === null) {
     const message = `The policy has no model ${JSON.stringify(chat.model)}.`;
@@ -90,7 +112,10 @@ function resolve(request: Request, chat: ChatRequest, caller: Caller, settings: 
   }
   const asked = request.headers.get("x-weir-class");
   if (asked !== null && asked !== "interactive" && asked !== "batch") {
-    return no({ code: "invalid_request", message: `x-weir-class: expected interactive or batch, got ${JSON.stringify(asked)}.` });
+    return no({
+      code: "invalid_request",
+      message: `x-weir-class: expected interactive or batch, got ${JSON.stringify(asked)}.`,
+    });
   }
   const requestClass = lowestClass(caller.class, route.class, asked ?? undefined);
   // Settings are only complete with every secret that the policy names.
@@ -103,13 +128,21 @@ function outputCeiling({ route, target }: Call): number {
   return Math.min(route.maxOutputTokens ?? target.model.maxOutputTokens, target.model.maxOutputTokens);
 }
 
-function reserveCommand(requestId: string, dialect: Dialect, call: Call, policy: LedgerPolicy, counter: Counter): Reserve {
+function reserveCommand(
+  requestId: string,
+  dialect: Dialect,
+  call: Call,
+  policy: LedgerPolicy,
+  counter: Counter,
+): Reserve {
   const { chat, caller, target, route, routeName } = call;
   const counted = dialect.countInput(chat, counter).inputTokens;
   const ceiling = outputCeiling(call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
   // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
-  const perCompletion = declared ? Math.min(chat.declaredOutputTokens ?? ceiling, ceiling) : target.model.maxOutputTokens;
+  const perCompletion = declared
+    ? Math.min(chat.declaredOutputTokens ?? ceiling, ceiling)
+    : target.model.maxOutputTokens;
   return {
     type: "reserve",
     requestId,
@@ -138,7 +171,12 @@ interface Admission {
   readonly tenant: string;
 }
 
-async function admit(request: Request, dialect: Dialect, context: Context, admission: Admission): Promise<Response> {
+async function admit(
+  request: Request,
+  dialect: Dialect,
+  context: Context,
+  admission: Admission,
+): Promise<Response> {
   const { policy, reserve, tenant } = admission;
   const { requestId } = reserve;
   const line = new LedgerLine(context.env.TENANT_LEDGER, tenant);
@@ -164,7 +202,12 @@ async function conclude(
   const { requestId } = reserve;
   const decision = (event: Reserved | Refused): Decision => {
     const { hold, standings } = event;
-    return { requestId, policy, standings, heldTokens: hold === null ? null : hold.inputTokens + hold.outputTokens };
+    return {
+      requestId,
+      policy,
+      standings,
+      heldTokens: hold === null ? null : hold.inputTokens + hold.outputTokens,
+    };
   };
   if (reply?.type === "refused") {
     line.close();
@@ -174,8 +217,15 @@ async function conclude(
   }
   if (reply?.type !== "reserved") {
     // Fail closed. The reserve may still have been booked: its id is closed, so that it cannot leak.
-    context.waitUntil(line.send({ type: "release", requestId, fence: null, evidence: "not_sent" }).finally(() => line.close()));
-    return refuse(dialect, requestId, { code: "ledger_unavailable", message: "The ledger cannot be reached; nothing was sent." });
+    context.waitUntil(
+      line
+        .send({ type: "release", requestId, fence: null, evidence: "not_sent" })
+        .finally(() => line.close()),
+    );
+    return refuse(dialect, requestId, {
+      code: "ledger_unavailable",
+      message: "The ledger cannot be reached; nothing was sent.",
+    });
   }
   const { answer, done } = startExchange(exchangeOf(request, dialect, admission, line, reply));
   context.waitUntil(done);
@@ -185,7 +235,13 @@ async function conclude(
   return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
 }
 
-function exchangeOf(request: Request, dialect: Dialect, { call, counter, reserve }: Admission, line: LedgerLine, lease: Reserved): Parameters<typeof startExchange>[0] {
+function exchangeOf(
+  request: Request,
+  dialect: Dialect,
+  { call, counter, reserve }: Admission,
+  line: LedgerLine,
+  lease: Reserved,
+): Parameters<typeof startExchange>[0] {
   const { chat, target, route, secret } = call;
   const { provider } = target;
   const edited = dialect.edit(chat, {
@@ -198,7 +254,15 @@ function exchangeOf(request: Request, dialect: Dialect, { call, counter, reserve
     lease,
     line,
     meter: new Meter(dialect, counter, reserve.inputTokens),
-    upstream: { provider, dialect, secret, headers: request.headers, body: edited.text, requestId, abort: new AbortController() },
+    upstream: {
+      provider,
+      dialect,
+      secret,
+      headers: request.headers,
+      body: edited.text,
+      requestId,
+      abort: new AbortController(),
+    },
     stripUsage: edited.stripUsage,
     signal: request.signal,
   };

@@ -5,7 +5,8 @@ import type { LedgerPolicy } from "../policy/resolve.ts";
 import type { Limit } from "../policy/schema.ts";
 
 /** Everything else stays here: credentials, cookies, addresses, and whatever the platform added. */
-const FORWARDED = /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-[a-z-]+|x-stainless-[a-z-]+)$/;
+const FORWARDED =
+  /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-[a-z-]+|x-stainless-[a-z-]+)$/;
 
 /** The runtime decodes and re-frames the body; the rest is about one connection, or about another origin's cookies. */
 const NOT_RETURNED =
@@ -13,7 +14,11 @@ const NOT_RETURNED =
 
 const PROVIDER_RATE = /^x-ratelimit-(limit|remaining|reset)-(requests|tokens|input-tokens|output-tokens)$/;
 
-export function upstreamHeaders(incoming: Headers, credential: readonly [string, string], requestId: string): Headers {
+export function upstreamHeaders(
+  incoming: Headers,
+  credential: readonly [string, string],
+  requestId: string,
+): Headers {
   const headers = new Headers();
   for (const [name, value] of incoming) if (FORWARDED.test(name)) headers.set(name, value);
   headers.set("content-type", "application/json");
@@ -42,7 +47,10 @@ export interface Decision {
   readonly standings: readonly Standing[];
 }
 
-export function setDecisionHeaders(headers: Headers, { requestId, policy, heldTokens, standings }: Decision): void {
+export function setDecisionHeaders(
+  headers: Headers,
+  { requestId, policy, heldTokens, standings }: Decision,
+): void {
   headers.set("x-weir-request-id", requestId);
   headers.set("x-weir-policy", policy.hash);
   headers.set("x-weir-rung", "FULL");
@@ -55,7 +63,12 @@ export function setDecisionHeaders(headers: Headers, { requestId, policy, heldTo
 type Bucket = Extract<Limit, { kind: "bucket" }>;
 
 /** Of several buckets of a unit, the one with the least left speaks. Remaining is never negative. */
-function setRateHeaders(headers: Headers, unit: "requests" | "tokens", limits: readonly Limit[], standings: readonly Standing[]): void {
+function setRateHeaders(
+  headers: Headers,
+  unit: "requests" | "tokens",
+  limits: readonly Limit[],
+  standings: readonly Standing[],
+): void {
   let tightest: { bucket: Bucket; capacity: number; level: number } | null = null;
   for (const { limit: name, level } of standings) {
     const bucket = limits.find((limit) => limit.name === name);
@@ -67,7 +80,8 @@ function setRateHeaders(headers: Headers, unit: "requests" | "tokens", limits: r
   const missing = capacity * LEVEL_PER_UNIT - level;
   headers.set(`x-ratelimit-limit-${unit}`, String(capacity));
   headers.set(`x-ratelimit-remaining-${unit}`, String(Math.max(0, Math.floor(level / LEVEL_PER_UNIT))));
-  if (bucket.refillPerMinute > 0) headers.set(`x-ratelimit-reset-${unit}`, duration(Math.ceil(missing / bucket.refillPerMinute)));
+  if (bucket.refillPerMinute > 0)
+    headers.set(`x-ratelimit-reset-${unit}`, duration(Math.ceil(missing / bucket.refillPerMinute)));
 }
 
 /** As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `1h0m0s`. */

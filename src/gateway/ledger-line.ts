@@ -5,7 +5,10 @@ import type { LedgerPolicy } from "../policy/resolve.ts";
 import { SETTLE_RETRY_WAITS_MS } from "./bounds.ts";
 
 /** Names are prefixed by their version: a later layout starts from new objects, never from misread ones. */
-export function ledgerOf(namespace: DurableObjectNamespace<TenantLedger>, tenant: string): DurableObjectStub<TenantLedger> {
+export function ledgerOf(
+  namespace: DurableObjectNamespace<TenantLedger>,
+  tenant: string,
+): DurableObjectStub<TenantLedger> {
   return namespace.getByName(`v1:${tenant}`);
 }
 
@@ -53,7 +56,14 @@ export class LedgerLine {
         failure = error;
       }
     }
-    console.error(JSON.stringify({ weir: "ledger_call_lost", command: command.type, requestId: command.requestId, error: String(failure) }));
+    console.error(
+      JSON.stringify({
+        weir: "ledger_call_lost",
+        command: command.type,
+        requestId: command.requestId,
+        error: String(failure),
+      }),
+    );
     return null;
   }
 

@@ -2,7 +2,11 @@
 import { joined } from "./body.ts";
 
 /** Holds back at most `bytesMax` bytes to look for the secret; what is beyond flows on unread. */
-export async function maskSecret(body: ReadableStream<Uint8Array>, secret: string, bytesMax: number): Promise<ReadableStream<Uint8Array> | Uint8Array> {
+export async function maskSecret(
+  body: ReadableStream<Uint8Array>,
+  secret: string,
+  bytesMax: number,
+): Promise<ReadableStream<Uint8Array> | Uint8Array> {
   const reader = body.getReader();
   const chunks: Uint8Array[] = [];
   let length = 0;

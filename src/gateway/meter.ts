@@ -6,7 +6,7 @@ import type { Dialect, Reading, Usage } from "../providers/dialect.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { joined } from "./body.ts";
 import { UNARY_READ_BYTES_MAX } from "./bounds.ts";
-import { SseFramer, type SseFrame } from "./sse.ts";
+import { type SseFrame, SseFramer } from "./sse.ts";
 
 /** What has been learnt of a call's cost so far: running totals. */
 export class Meter {
@@ -85,7 +85,10 @@ export function tapFor(contentType: string | null, meter: Meter, stripUsage: boo
 function streamTap(meter: Meter): Tap {
   const framer = new SseFramer();
   return {
-    push: (chunk) => ({ forward: [chunk], read: () => framer.push(chunk).forEach((frame) => readFrame(meter, frame)) }),
+    push: (chunk) => ({
+      forward: [chunk],
+      read: () => framer.push(chunk).forEach((frame) => readFrame(meter, frame)),
+    }),
     end() {
       const last = framer.flush();
       if (last !== null) readFrame(meter, last);

@@ -1,5 +1,5 @@
 /** Every no that the gateway can say, on the wire: status, retry, and the caller's own dialect. */
-import type { Refused, RefusalCode } from "../ledger/types.ts";
+import type { RefusalCode, Refused } from "../ledger/types.ts";
 import type { Dialect } from "../providers/dialect.ts";
 import { RETRY_AFTER_HONOURED_MS } from "./bounds.ts";
 
@@ -27,7 +27,12 @@ interface Wire {
   readonly limitedBy: "gateway" | "provider";
 }
 
-const gateway = (status: number, retry: Wire["retry"], rate: Wire["rate"] = null): Wire => ({ status, retry, rate, limitedBy: "gateway" });
+const gateway = (status: number, retry: Wire["retry"], rate: Wire["rate"] = null): Wire => ({
+  status,
+  retry,
+  rate,
+  limitedBy: "gateway",
+});
 const provider = (status: number): Wire => ({ status, retry: "short", rate: null, limitedBy: "provider" });
 
 const WIRE: Readonly<Record<GatewayCode, Wire>> = {
@@ -70,7 +75,12 @@ export interface GatewayRefusal {
 }
 
 /** Without a dialect the answer is problem+json, its members at the top. */
-export function refuse(dialect: Dialect | null, requestId: string, refusal: GatewayRefusal, headers = new Headers()): Response {
+export function refuse(
+  dialect: Dialect | null,
+  requestId: string,
+  refusal: GatewayRefusal,
+  headers = new Headers(),
+): Response {
   const wire = WIRE[refusal.code];
   const retryAfterMs = retryAfterOf(wire, refusal);
   const weir = {
@@ -97,10 +107,16 @@ export function refuse(dialect: Dialect | null, requestId: string, refusal: Gate
   const { status, rate } = wire;
   if (dialect !== null) {
     headers.set("content-type", "application/json");
-    return new Response(JSON.stringify(dialect.errorBody({ status, message, param, rate, weir })), { status, headers });
+    return new Response(JSON.stringify(dialect.errorBody({ status, message, param, rate, weir })), {
+      status,
+      headers,
+    });
   }
   headers.set("content-type", "application/problem+json");
-  return new Response(JSON.stringify({ type: "about:blank", title: message, status, ...weir }), { status, headers });
+  return new Response(JSON.stringify({ type: "about:blank", title: message, status, ...weir }), {
+    status,
+    headers,
+  });
 }
 
 function retryAfterOf(wire: Wire, refusal: GatewayRefusal): number | null {
@@ -115,8 +131,19 @@ export function explain(evidence: Refused, tenant: string): GatewayRefusal {
   const scope = { tenant };
   if (code === "request_too_large") {
     const message = `This request needs ${requested}, and ${limit} never affords more than ${available}.`;
-    return { code, message, evidence, scope, advice: "Shorten the prompt, or ask for a smaller max_completion_tokens." };
+    return {
+      code,
+      message,
+      evidence,
+      scope,
+      advice: "Shorten the prompt, or ask for a smaller max_completion_tokens.",
+    };
   }
   const when = retryAfterMs === null ? "It will not fit by waiting alone." : `It fits in ${retryAfterMs} ms.`;
-  return { code, message: `The limit ${limit} has ${available} left and this request needs ${requested}. ${when}`, evidence, scope };
+  return {
+    code,
+    message: `The limit ${limit} has ${available} left and this request needs ${requested}. ${when}`,
+    evidence,
+    scope,
+  };
 }

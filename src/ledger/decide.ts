@@ -4,10 +4,23 @@
  */
 import { LEVEL_PER_UNIT } from "./bounds.ts";
 import { amountOf, levelAt } from "./limits.ts";
-import { decideReserve } from "./reserve.ts";
 import { refusal } from "./refuse.ts";
+import { decideReserve } from "./reserve.ts";
 import { isOpen, type Lease, type LedgerState, tokensOf } from "./state.ts";
-import type { Capture, Command, Expire, LedgerEvent, Move, Release, Resolve, Running, Settle, Settled, Size, Standing } from "./types.ts";
+import type {
+  Capture,
+  Command,
+  Expire,
+  LedgerEvent,
+  Move,
+  Release,
+  Resolve,
+  Running,
+  Settle,
+  Settled,
+  Size,
+  Standing,
+} from "./types.ts";
 
 /** `atMs` is not before `state.nowMs`: `turn` sees to it. */
 export function decide(state: LedgerState, command: Command, atMs: number): LedgerEvent {
@@ -17,7 +30,8 @@ export function decide(state: LedgerState, command: Command, atMs: number): Ledg
     case "set_policy": {
       const { policy } = command;
       const known = state.policy;
-      if (known !== null && (known.hash === policy.hash || known.epoch > policy.epoch)) return unchanged(null, atMs);
+      if (known !== null && (known.hash === policy.hash || known.epoch > policy.epoch))
+        return unchanged(null, atMs);
       return { type: "policy_set", atMs, policy };
     }
     case "release":
@@ -35,10 +49,12 @@ type Fenced = Exclude<Command, { type: "reserve" | "set_policy" | "release" | "e
 
 function decideOnLease(state: LedgerState, command: Fenced, atMs: number): LedgerEvent {
   const lease = state.leases.get(command.requestId);
-  if (lease === undefined || lease.fence === 0) return refusal("unknown_reservation", command.requestId, atMs);
+  if (lease === undefined || lease.fence === 0)
+    return refusal("unknown_reservation", command.requestId, atMs);
   // An exact figure is the truth whoever brings it; everything else needs the lease's own fence.
   const truth = command.type === "settle" && command.basis === "exact";
-  if (command.fence !== lease.fence && !truth) return refusal("stale_fence", command.requestId, atMs, { state: lease.state });
+  if (command.fence !== lease.fence && !truth)
+    return refusal("stale_fence", command.requestId, atMs, { state: lease.state });
   switch (command.type) {
     case "dispatch": {
       if (lease.state === "DISPATCHED") return unchanged(lease.requestId, atMs);
@@ -63,7 +79,8 @@ function decideRunning(lease: Lease, { providerRequestId }: Running, atMs: numbe
 }
 
 function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs: number): LedgerEvent {
-  if (lease.state === "RESERVED" || lease.state === "SETTLED" || lease.state === "RELEASED") return invalidState(lease, atMs);
+  if (lease.state === "RESERVED" || lease.state === "SETTLED" || lease.state === "RELEASED")
+    return invalidState(lease, atMs);
   if (command.usageEventId === lease.lastUsageEventId) return unchanged(lease.requestId, atMs);
   checkSize(command.size);
   // Running totals: an older one that arrives late takes nothing back.
@@ -80,15 +97,25 @@ function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs:
     if (returned > 0) moves.push({ limit: charge.limit, returned, spent: 0, forfeitedLevel: 0 });
   }
   const { usageEventId } = command;
-  return { type: "captured", ...onLease(lease, atMs), usageEventId, captured, moves, expiresAtMs: renewed(lease, atMs) };
+  return {
+    type: "captured",
+    ...onLease(lease, atMs),
+    usageEventId,
+    captured,
+    moves,
+    expiresAtMs: renewed(lease, atMs),
+  };
 }
 
 function decideSettle(state: LedgerState, lease: Lease, command: Settle, atMs: number): LedgerEvent {
   checkSize(command.usage);
   if (lease.settlement !== null) {
     const first = lease.settlement.usage;
-    const same = first.inputTokens === command.usage.inputTokens && first.outputTokens === command.usage.outputTokens;
-    return same ? unchanged(lease.requestId, atMs) : refusal("already_settled", lease.requestId, atMs, { state: lease.state });
+    const same =
+      first.inputTokens === command.usage.inputTokens && first.outputTokens === command.usage.outputTokens;
+    return same
+      ? unchanged(lease.requestId, atMs)
+      : refusal("already_settled", lease.requestId, atMs, { state: lease.state });
   }
   if (lease.state === "RESERVED") return invalidState(lease, atMs);
   // Past this line the settlement must succeed. Usage of a call that was given back is charged all the same.
@@ -99,7 +126,8 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   const { requestId, evidence } = command;
   const lease = state.leases.get(requestId);
   if (lease === undefined) return { type: "forestalled", atMs, requestId };
-  if (command.fence !== null && command.fence !== lease.fence) return refusal("stale_fence", requestId, atMs, { state: lease.state });
+  if (command.fence !== null && command.fence !== lease.fence)
+    return refusal("stale_fence", requestId, atMs, { state: lease.state });
   if (lease.state === "RELEASED") return unchanged(requestId, atMs);
   const neverSent = lease.state === "RESERVED";
   const sentAndProven = (lease.state === "DISPATCHED" || lease.state === "RUNNING") && evidence !== null;
@@ -107,7 +135,12 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   // Past this line the release must succeed. The provider counted a call it refused, so its request unit stays spent.
   const keepsRequest = sentAndProven && evidence === "provider_refused";
   const moves = movesOf(state, lease, atMs, (limit) => (keepsRequest && limit.unit === "requests" ? 1 : 0));
-  return { type: "released", ...onLease(lease, atMs), evidence: neverSent ? "never_sent" : (evidence ?? "not_sent"), moves };
+  return {
+    type: "released",
+    ...onLease(lease, atMs),
+    evidence: neverSent ? "never_sent" : (evidence ?? "not_sent"),
+    moves,
+  };
 }
 
 function decideExpire(state: LedgerState, { requestId, cause }: Expire, atMs: number): LedgerEvent {
@@ -124,7 +157,8 @@ function decideExpire(state: LedgerState, { requestId, cause }: Expire, atMs: nu
 
 function decideResolve(state: LedgerState, { requestId }: Resolve, atMs: number): LedgerEvent {
   const lease = state.leases.get(requestId);
-  if (lease === undefined || lease.state !== "RECONCILING" || lease.expiresAtMs > atMs) return unchanged(requestId, atMs);
+  if (lease === undefined || lease.state !== "RECONCILING" || lease.expiresAtMs > atMs)
+    return unchanged(requestId, atMs);
   const usage = {
     inputTokens: Math.max(lease.hold.inputTokens, lease.captured.inputTokens),
     outputTokens: Math.max(lease.hold.outputTokens, lease.captured.outputTokens),
@@ -135,8 +169,16 @@ function decideResolve(state: LedgerState, { requestId }: Resolve, atMs: number)
   return settlement(state, lease, usage, "charge_hold", atMs);
 }
 
-function settlement(state: LedgerState, lease: Lease, usage: Settle["usage"], basis: Settled["basis"], atMs: number): Settled {
-  const moves = movesOf(state, lease, atMs, (limit) => (limit.kind === "gauge" ? 0 : amountOf(limit.unit, usage)));
+function settlement(
+  state: LedgerState,
+  lease: Lease,
+  usage: Settle["usage"],
+  basis: Settled["basis"],
+  atMs: number,
+): Settled {
+  const moves = movesOf(state, lease, atMs, (limit) =>
+    limit.kind === "gauge" ? 0 : amountOf(limit.unit, usage),
+  );
   const heldTokens = lease.state === "RELEASED" ? 0 : tokensOf(lease.hold);
   return {
     type: "settled",
@@ -156,7 +198,10 @@ function movesOf(
   state: LedgerState,
   lease: Lease,
   atMs: number,
-  spentOf: (limit: { readonly kind: "bucket" | "gauge"; readonly unit: Parameters<typeof amountOf>[0] }) => number,
+  spentOf: (limit: {
+    readonly kind: "bucket" | "gauge";
+    readonly unit: Parameters<typeof amountOf>[0];
+  }) => number,
 ): Move[] {
   const moves: Move[] = [];
   for (const { limit: name, amount: returned } of lease.charges) {
@@ -166,7 +211,12 @@ function movesOf(
     if (returned === 0 && spent === 0) continue;
     const capacityLevel = limit.capacity * LEVEL_PER_UNIT;
     const level = levelAt(limit, atMs) + (returned - spent) * LEVEL_PER_UNIT;
-    moves.push({ limit: name, returned, spent, forfeitedLevel: limit.kind === "bucket" ? Math.max(0, level - capacityLevel) : 0 });
+    moves.push({
+      limit: name,
+      returned,
+      spent,
+      forfeitedLevel: limit.kind === "bucket" ? Math.max(0, level - capacityLevel) : 0,
+    });
   }
   return moves;
 }
@@ -174,23 +224,31 @@ function movesOf(
 function standingsAfter(state: LedgerState, moves: readonly Move[], atMs: number): Standing[] {
   return [...state.limits.values()].map((limit) => {
     const move = moves.find((candidate) => candidate.limit === limit.name);
-    const moved = move === undefined ? 0 : (move.returned - move.spent) * LEVEL_PER_UNIT - move.forfeitedLevel;
+    const moved =
+      move === undefined ? 0 : (move.returned - move.spent) * LEVEL_PER_UNIT - move.forfeitedLevel;
     return { limit: limit.name, level: levelAt(limit, atMs) + moved };
   });
 }
 
 const onLease = (lease: Lease, atMs: number) => ({ atMs, requestId: lease.requestId, fence: lease.fence });
 
-const unchanged = (requestId: string | null, atMs: number): LedgerEvent => ({ type: "unchanged", atMs, requestId });
+const unchanged = (requestId: string | null, atMs: number): LedgerEvent => ({
+  type: "unchanged",
+  atMs,
+  requestId,
+});
 
 const invalidState = (lease: Lease, atMs: number): LedgerEvent =>
   refusal("invalid_state", lease.requestId, atMs, { state: lease.state });
 
 /** A frozen lease has no holder to renew it. */
-const renewed = (lease: Lease, atMs: number): number => (lease.state === "RECONCILING" ? lease.expiresAtMs : atMs + lease.ttlMs);
+const renewed = (lease: Lease, atMs: number): number =>
+  lease.state === "RECONCILING" ? lease.expiresAtMs : atMs + lease.ttlMs;
 
 /** Sizes are checked where they enter the system; one that is not whole here is a bug, and must move nothing. */
 export function checkSize(size: Size): void {
-  if (!Number.isSafeInteger(size.inputTokens) || size.inputTokens < 0) throw new RangeError(`inputTokens: ${size.inputTokens}`);
-  if (!Number.isSafeInteger(size.outputTokens) || size.outputTokens < 0) throw new RangeError(`outputTokens: ${size.outputTokens}`);
+  if (!Number.isSafeInteger(size.inputTokens) || size.inputTokens < 0)
+    throw new RangeError(`inputTokens: ${size.inputTokens}`);
+  if (!Number.isSafeInteger(size.outputTokens) || size.outputTokens < 0)
+    throw new RangeError(`outputTokens: ${size.outputTokens}`);
 }

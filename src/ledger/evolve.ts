@@ -2,8 +2,14 @@
  * Folds one event into the state, in place. It never decides and never fails: whatever could go wrong
  * was settled when the event was made, so memory after a restart is this function over the record.
  */
-import { CLOSED_KEPT_MAX, CLOSED_KEPT_MS, FORGET_PER_EVENT_MAX, LEVEL_PER_UNIT, STAY_MEAN_WEIGHT } from "./bounds.ts";
-import { carryOver, levelAt, type LimitState, openLimit } from "./limits.ts";
+import {
+  CLOSED_KEPT_MAX,
+  CLOSED_KEPT_MS,
+  FORGET_PER_EVENT_MAX,
+  LEVEL_PER_UNIT,
+  STAY_MEAN_WEIGHT,
+} from "./bounds.ts";
+import { carryOver, type LimitState, levelAt, openLimit } from "./limits.ts";
 import { isOpen, type Lease, type LedgerState, queueOf, remainingTokens, tokensOf } from "./state.ts";
 import type { LeaseState, LedgerEvent, Move, PolicySet, RecordedEvent, Reserved } from "./types.ts";
 
@@ -60,7 +66,8 @@ function apply(state: LedgerState, event: RecordedEvent): void {
     case "expired":
       return change(state, event, (lease) => {
         move(state, lease, event.moves, event.atMs);
-        const keptMs = event.to === "RELEASED" ? CLOSED_KEPT_MS : (state.policy?.reconcileAgeMaxMs ?? CLOSED_KEPT_MS);
+        const keptMs =
+          event.to === "RELEASED" ? CLOSED_KEPT_MS : (state.policy?.reconcileAgeMaxMs ?? CLOSED_KEPT_MS);
         lease.expiresAtMs = event.atMs + keptMs;
         return event.to;
       });
@@ -137,9 +144,14 @@ function enter(state: LedgerState, lease: Lease): void {
   weigh(state, lease, 1);
 }
 
-function change(state: LedgerState, event: Exclude<LedgerEvent, { requestId?: null }> & { requestId: string }, edit: (lease: Lease) => LeaseState): void {
+function change(
+  state: LedgerState,
+  event: Exclude<LedgerEvent, { requestId?: null }> & { requestId: string },
+  edit: (lease: Lease) => LeaseState,
+): void {
   const lease = state.leases.get(event.requestId);
-  if (lease === undefined) throw new Error(`the record moves a lease it never made: ${event.requestId} ${event.type}`);
+  if (lease === undefined)
+    throw new Error(`the record moves a lease it never made: ${event.requestId} ${event.type}`);
   const from = queueOf(state, lease);
   const dueBefore = lease.expiresAtMs;
   weigh(state, lease, -1);
@@ -181,7 +193,8 @@ function advance(limit: LimitState, atMs: number): void {
 function forget(state: LedgerState): void {
   for (let forgotten = 0; forgotten < FORGET_PER_EVENT_MAX; forgotten += 1) {
     const oldest = state.closed.head;
-    if (oldest === null || (oldest.expiresAtMs > state.nowMs && state.closed.length <= CLOSED_KEPT_MAX)) return;
+    if (oldest === null || (oldest.expiresAtMs > state.nowMs && state.closed.length <= CLOSED_KEPT_MAX))
+      return;
     state.closed.remove(oldest);
     state.leases.delete(oldest.requestId);
   }

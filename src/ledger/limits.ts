@@ -53,7 +53,9 @@ export function openLimit(limit: Limit, atMs: number): LimitState | null {
 export function carryOver(previous: LimitState, next: LimitState, atMs: number): LimitState {
   const capacityLevel = next.capacity * LEVEL_PER_UNIT;
   const level =
-    next.kind === "gauge" ? capacityLevel - previous.held * LEVEL_PER_UNIT : Math.min(levelAt(previous, atMs), capacityLevel);
+    next.kind === "gauge"
+      ? capacityLevel - previous.held * LEVEL_PER_UNIT
+      : Math.min(levelAt(previous, atMs), capacityLevel);
   const { held, settledTotal, forfeitedLevel } = previous;
   return { ...next, level, asOfMs: atMs, held, settledTotal, forfeitedLevel };
 }

@@ -1,9 +1,14 @@
 /** How a refusal is made: all its evidence, and nothing guessed. */
-import type { Refused, RefusalCode } from "./types.ts";
+import type { RefusalCode, Refused } from "./types.ts";
 
 type Evidence = Partial<Omit<Refused, "type" | "code" | "requestId" | "atMs">>;
 
-export function refusal(code: RefusalCode, requestId: string | null, atMs: number, evidence: Evidence = {}): Refused {
+export function refusal(
+  code: RefusalCode,
+  requestId: string | null,
+  atMs: number,
+  evidence: Evidence = {},
+): Refused {
   return {
     type: "refused",
     atMs,

@@ -3,7 +3,7 @@ import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
 import { smallestTokensCapacity } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
 import { LEVEL_PER_UNIT, RETRY_AFTER_MIN_MS } from "./bounds.ts";
-import { amountOf, floorFor, levelAt, type LimitState } from "./limits.ts";
+import { amountOf, floorFor, type LimitState, levelAt } from "./limits.ts";
 import { refusal } from "./refuse.ts";
 import { type LedgerState, openCount, tokensOf } from "./state.ts";
 import type { LedgerEvent, RefusalCode, Refused, Reserve, Size, Standing } from "./types.ts";
@@ -11,7 +11,8 @@ import type { LedgerEvent, RefusalCode, Refused, Reserve, Size, Standing } from 
 export function decideReserve(state: LedgerState, command: Reserve, atMs: number): LedgerEvent {
   const { requestId } = command;
   const policy = state.policy;
-  const newerPolicy = policy === null || (policy.hash !== command.policyHash && command.policyEpoch >= policy.epoch);
+  const newerPolicy =
+    policy === null || (policy.hash !== command.policyHash && command.policyEpoch >= policy.epoch);
   if (newerPolicy) return refusal("need_policy", requestId, atMs);
   const known = state.leases.get(requestId);
   if (known !== undefined) {
@@ -58,16 +59,28 @@ function holdOf(command: Reserve, smallestCapacity: number | null): Size {
   const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens } = command;
   const bounds = [smallestCapacity, perRequestMaxTokens].filter((bound) => bound !== null);
   const capacityTokens = bounds.length === 0 ? null : Math.min(...bounds);
-  const outputTokens = worstCaseOutputTokens({ inputTokens, maxOutputTokens, outputDeclared, capacityTokens });
+  const outputTokens = worstCaseOutputTokens({
+    inputTokens,
+    maxOutputTokens,
+    outputDeclared,
+    capacityTokens,
+  });
   return { inputTokens, outputTokens };
 }
 
 /** What can never be admitted is refused at once, before anything is called exhausted. */
 function firstTooLarge(state: LedgerState, command: Reserve, hold: Size, atMs: number): Refused | null {
   const refuse = (limit: string, requested: number, available: number) =>
-    refusal("request_too_large", command.requestId, atMs, { limit, requested, available, hold, standings: standingsOf(state, atMs) });
+    refusal("request_too_large", command.requestId, atMs, {
+      limit,
+      requested,
+      available,
+      hold,
+      standings: standingsOf(state, atMs),
+    });
   const ceiling = command.perRequestMaxTokens;
-  if (ceiling !== null && tokensOf(hold) > ceiling) return refuse(`route:${command.route}`, tokensOf(hold), ceiling);
+  if (ceiling !== null && tokensOf(hold) > ceiling)
+    return refuse(`route:${command.route}`, tokensOf(hold), ceiling);
   for (const limit of state.limits.values()) {
     if (limit.kind !== "bucket") continue;
     const amount = amountOf(limit.unit, hold);
@@ -104,7 +117,8 @@ function longestWait(state: LedgerState, command: Reserve, hold: Size, atMs: num
 
 /** Exact for a bucket; for a gauge the mean time between two settlements. Infinity when nothing will ever free it. */
 function waitFor(state: LedgerState, limit: LimitState, deficit: number): number {
-  if (limit.kind === "bucket") return limit.refillPerMinute === 0 ? Infinity : Math.ceil(deficit / limit.refillPerMinute);
+  if (limit.kind === "bucket")
+    return limit.refillPerMinute === 0 ? Infinity : Math.ceil(deficit / limit.refillPerMinute);
   if (limit.capacity === 0) return Infinity;
   return Math.max(RETRY_AFTER_MIN_MS, Math.ceil(state.meanStayMs / Math.max(1, openCount(state))));
 }

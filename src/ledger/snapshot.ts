@@ -19,7 +19,7 @@ export interface Snapshot {
 export function snapshot(state: LedgerState): Snapshot {
   const leases: LeaseRecord[] = [];
   for (const queue of [...state.open.values(), state.reconciling, state.closed]) {
-    for (const { next, previous, ...record } of queue) {
+    for (const { next: _next, previous: _previous, ...record } of queue) {
       leases.push({ ...record, charges: record.charges.map((charge) => ({ ...charge })) });
     }
   }
@@ -32,7 +32,12 @@ export function restore(from: Snapshot): LedgerState {
   const state = emptyState();
   for (const limit of from.limits) state.limits.set(limit.name, { ...limit });
   for (const record of from.leases) {
-    const lease: Lease = { ...record, charges: record.charges.map((charge) => ({ ...charge })), next: null, previous: null };
+    const lease: Lease = {
+      ...record,
+      charges: record.charges.map((charge) => ({ ...charge })),
+      next: null,
+      previous: null,
+    };
     state.leases.set(lease.requestId, lease);
     queueOf(state, lease).push(lease);
   }

@@ -10,7 +10,11 @@ import type { Lease, LedgerState } from "./state.ts";
 import { type Command, isRecorded, type LedgerEvent } from "./types.ts";
 
 /** Changes `state`; the caller records the events or forgets the state. */
-export function turn(state: LedgerState, command: Command, nowMs: number): { readonly events: LedgerEvent[]; readonly reply: LedgerEvent } {
+export function turn(
+  state: LedgerState,
+  command: Command,
+  nowMs: number,
+): { readonly events: LedgerEvent[]; readonly reply: LedgerEvent } {
   const atMs = Math.max(state.nowMs, nowMs);
   const events = sweep(state, atMs);
   const reply = step(state, command, atMs);
@@ -28,7 +32,8 @@ export function sweep(state: LedgerState, nowMs: number): LedgerEvent[] {
       events.push(step(state, commandFor(lease.requestId), atMs));
     }
   };
-  for (const queue of state.open.values()) drain(queue, (requestId) => ({ type: "expire", requestId, cause: "deadline" }));
+  for (const queue of state.open.values())
+    drain(queue, (requestId) => ({ type: "expire", requestId, cause: "deadline" }));
   drain(state.reconciling, (requestId) => ({ type: "resolve", requestId }));
   return events;
 }

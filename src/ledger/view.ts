@@ -37,7 +37,18 @@ export function balanceOf(state: LedgerState, tenant: string): Balance {
       const level = levelAt(limit, atMs) / LEVEL_PER_UNIT;
       const { name, unit, kind, capacity, held, settledTotal, refillPerMinute } = limit;
       const debt = Math.max(0, -level);
-      return { name, scope: { tenant }, unit, kind, capacity, level, held, settledTotal, debt, refillPerMinute };
+      return {
+        name,
+        scope: { tenant },
+        unit,
+        kind,
+        capacity,
+        level,
+        held,
+        settledTotal,
+        debt,
+        refillPerMinute,
+      };
     }),
     inFlight: { requests: openCount(state), tokens: state.inFlightTokens },
     queue: { length: 0, tokens: 0 },

@@ -1,5 +1,13 @@
 /** From the policy document to what one tenant and one request are judged by. */
-import type { Limit, LimitOverride, ModelPolicy, Policy, ProviderPolicy, RequestClass, RoutePolicy } from "./schema.ts";
+import type {
+  Limit,
+  LimitOverride,
+  ModelPolicy,
+  Policy,
+  ProviderPolicy,
+  RequestClass,
+  RoutePolicy,
+} from "./schema.ts";
 
 /** What a tenant's ledger needs of a policy, and all it needs: plain data that crosses to the object. */
 export interface LedgerPolicy {
@@ -13,7 +21,12 @@ export interface LedgerPolicy {
 }
 
 /** Null when the policy does not list the tenant (and has no `*`). */
-export function resolveTenant(policy: Policy, tenant: string, hash: string, epoch: number): LedgerPolicy | null {
+export function resolveTenant(
+  policy: Policy,
+  tenant: string,
+  hash: string,
+  epoch: number,
+): LedgerPolicy | null {
   const entry = policy.tenants[tenant] ?? policy.tenants["*"];
   if (entry === undefined) return null;
   return {
@@ -45,7 +58,10 @@ export function resolveModel(policy: Policy, written: string): ResolvedModel | n
     if (candidate === null) continue;
     for (const [id, model] of Object.entries(policy.models)) {
       if (id === "*") continue;
-      if (id.toLowerCase() === candidate || model.aliases.some((alias) => alias.toLowerCase() === candidate)) {
+      if (
+        id.toLowerCase() === candidate ||
+        model.aliases.some((alias) => alias.toLowerCase() === candidate)
+      ) {
         return withProvider(policy, id, model, false);
       }
     }
@@ -60,7 +76,12 @@ function baseOfFineTune(spelled: string): string | null {
   return parts.length > 1 && parts[1]?.startsWith("ft-") ? (parts[0] ?? null) : null;
 }
 
-function withProvider(policy: Policy, id: string, model: ModelPolicy, estimated: boolean): ResolvedModel | null {
+function withProvider(
+  policy: Policy,
+  id: string,
+  model: ModelPolicy,
+  estimated: boolean,
+): ResolvedModel | null {
   const provider = policy.providers[model.provider];
   return provider === undefined ? null : { id, model, provider, estimated };
 }
@@ -80,7 +101,8 @@ export function perRequestMaxTokens(route: RoutePolicy, limits: readonly Limit[]
   const ceilings: number[] = [];
   if (route.perRequestMaxTokens !== null) ceilings.push(route.perRequestMaxTokens);
   const smallest = smallestTokensCapacity(limits);
-  if (route.perRequestMaxFraction !== null && smallest !== null) ceilings.push(Math.floor(smallest * route.perRequestMaxFraction));
+  if (route.perRequestMaxFraction !== null && smallest !== null)
+    ceilings.push(Math.floor(smallest * route.perRequestMaxFraction));
   return ceilings.length === 0 ? null : Math.min(...ceilings);
 }
 

@@ -9,25 +9,42 @@ import * as v from "valibot";
 export const AMOUNT_MAX = 1_000_000_000;
 const DAY_MS = 86_400_000;
 
-const integer = (min: number, max: number) => v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
+const integer = (min: number, max: number) =>
+  v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
 const amount = integer(0, AMOUNT_MAX);
 /** `null` is unlimited, 0 denies. */
 const amountOrUnlimited = v.nullable(amount);
-const name = v.pipe(v.string(), v.regex(/^[A-Za-z0-9*][A-Za-z0-9._:/-]{0,127}$/, "a name of at most 128 letters, digits and . _ : / -"));
-const tenantName = v.pipe(v.string(), v.regex(/^(\*|[a-z0-9][a-z0-9_-]{0,62})$/, "a tenant name (a-z, 0-9, _ and -) or *"));
+const name = v.pipe(
+  v.string(),
+  v.regex(/^[A-Za-z0-9*][A-Za-z0-9._:/-]{0,127}$/, "a name of at most 128 letters, digits and . _ : / -"),
+);
+const tenantName = v.pipe(
+  v.string(),
+  v.regex(/^(\*|[a-z0-9][a-z0-9_-]{0,62})$/, "a tenant name (a-z, 0-9, _ and -) or *"),
+);
 const price = v.pipe(v.number(), v.finite(), v.minValue(0));
 
 const Provider = v.strictObject({
   dialect: v.picklist(["openai"]),
   /** With `/v1` for the OpenAI dialect, as in its SDK. */
-  baseUrl: v.pipe(v.string(), v.url(), v.regex(/^https?:\/\/[^@?#]+$/, "an http(s) URL without credentials, query or fragment")),
-  apiKeySecret: v.pipe(v.string(), v.regex(/^PROVIDER_[A-Z0-9_]+$/, "a secret's name matching PROVIDER_[A-Z0-9_]+")),
+  baseUrl: v.pipe(
+    v.string(),
+    v.url(),
+    v.regex(/^https?:\/\/[^@?#]+$/, "an http(s) URL without credentials, query or fragment"),
+  ),
+  apiKeySecret: v.pipe(
+    v.string(),
+    v.regex(/^PROVIDER_[A-Z0-9_]+$/, "a secret's name matching PROVIDER_[A-Z0-9_]+"),
+  ),
   /** Account pools are not enforced by this version. */
   pool: v.optional(v.null(), null),
   /** False for servers that reject `stream_options`. */
   streamOptions: v.optional(v.boolean(), true),
   /** The member that carries an injected ceiling. */
-  outputCeilingMember: v.optional(v.picklist(["max_completion_tokens", "max_tokens"]), "max_completion_tokens"),
+  outputCeilingMember: v.optional(
+    v.picklist(["max_completion_tokens", "max_tokens"]),
+    "max_completion_tokens",
+  ),
   /** Loopback and private addresses, outside of `serve` and `npm start`. */
   allowPrivate: v.optional(v.boolean(), false),
   /** From dispatch to the provider's response headers. */
@@ -58,7 +75,10 @@ const Route = v.strictObject({
   injectMaxOutputTokens: v.optional(v.boolean(), false),
   reservation: v.optional(Reservation, { mode: "worst_case" }),
   /** Of the smallest tokens bucket. */
-  perRequestMaxFraction: v.optional(v.nullable(v.pipe(v.number(), v.finite(), v.gtValue(0), v.maxValue(1))), null),
+  perRequestMaxFraction: v.optional(
+    v.nullable(v.pipe(v.number(), v.finite(), v.gtValue(0), v.maxValue(1))),
+    null,
+  ),
   perRequestMaxTokens: v.optional(amountOrUnlimited, null),
   onCapacity: v.optional(v.picklist(["reject"]), "reject"),
   onDisconnect: v.optional(v.picklist(["abort"]), "abort"),
@@ -154,7 +174,8 @@ function referenceIssues(policy: Policy): Issue[] {
     for (const spelling of [id, ...model.aliases]) {
       const key = spelling.trim().toLowerCase();
       const owner = claimed.get(key);
-      if (owner !== undefined) add(`models.${id}`, `a name that only one model bears`, `"${spelling}", also of ${owner}`);
+      if (owner !== undefined)
+        add(`models.${id}`, `a name that only one model bears`, `"${spelling}", also of ${owner}`);
       claimed.set(key, id);
     }
   }
@@ -166,8 +187,11 @@ function referenceIssues(policy: Policy): Issue[] {
     for (const [limitName, override] of Object.entries(overrides)) {
       const path = `tenants.${tenant}.overrides.${limitName}`;
       const limit = limits.get(limitName);
-      if (limit === undefined) add(path, `one of ${[...limits.keys()].join(", ")}`, JSON.stringify(limitName));
-      else for (const member of Object.keys(override)) if (!(member in limit)) add(`${path}.${member}`, `a number of a ${limit.kind}`, member);
+      if (limit === undefined)
+        add(path, `one of ${[...limits.keys()].join(", ")}`, JSON.stringify(limitName));
+      else
+        for (const member of Object.keys(override))
+          if (!(member in limit)) add(`${path}.${member}`, `a number of a ${limit.kind}`, member);
     }
   }
   return issues;

@@ -1,5 +1,5 @@
-import { env } from "cloudflare:workers";
 import { evictDurableObject, runDurableObjectAlarm, runInDurableObject } from "cloudflare:test";
+import { env } from "cloudflare:workers";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { RING_SLOTS } from "../../durable-objects/ledger-store.ts";
 import type { TenantLedger } from "../../durable-objects/tenant-ledger.ts";
@@ -7,7 +7,10 @@ import type { LedgerEvent, Reserve } from "../../src/ledger/types.ts";
 import { bucket, policyOf, slots, usage } from "../support/ledger.ts";
 
 const TTL_MS = 10_000;
-const policy = policyOf([bucket(10_000_000, 0), slots(100)], { leaseTtlMs: TTL_MS, reconcileAgeMaxMs: 60_000 });
+const policy = policyOf([bucket(10_000_000, 0), slots(100)], {
+  leaseTtlMs: TTL_MS,
+  reconcileAgeMaxMs: 60_000,
+});
 
 let named = 0;
 
@@ -44,7 +47,8 @@ const levels = async (stub: DurableObjectStub<TenantLedger>) => {
   return limits.map(({ level }) => level);
 };
 
-const alarmOf = (stub: DurableObjectStub<TenantLedger>) => runInDurableObject(stub, (_, state) => state.storage.getAlarm());
+const alarmOf = (stub: DurableObjectStub<TenantLedger>) =>
+  runInDurableObject(stub, (_, state) => state.storage.getAlarm());
 
 afterEach(() => {
   vi.useRealTimers();
@@ -91,13 +95,17 @@ describe("restart", () => {
   it("PLA-18 a record that cannot be written resets the object: nobody sees what is not durable", async () => {
     const ledger = await freshLedger();
     await ledger.run(reserve("kept"));
-    const failing = (sql: string) => runInDurableObject(ledger, (_, state) => void state.storage.sql.exec(sql));
+    const failing = (sql: string) =>
+      runInDurableObject(ledger, (_, state) => void state.storage.sql.exec(sql));
     await failing("CREATE TRIGGER full BEFORE INSERT ON batch BEGIN SELECT RAISE(ABORT, 'disk full'); END");
     await expect(async () => {
       await ledger.run(reserve("lost"));
     }).rejects.toThrow();
     const name = `v1:tenant-${named}`;
-    await runInDurableObject(env.TENANT_LEDGER.getByName(name), (_, state) => void state.storage.sql.exec("DROP TRIGGER full"));
+    await runInDurableObject(
+      env.TENANT_LEDGER.getByName(name),
+      (_, state) => void state.storage.sql.exec("DROP TRIGGER full"),
+    );
     const fresh = env.TENANT_LEDGER.getByName(name);
     expect(await fresh.reservation("lost")).toBeNull();
     expect(await levels(fresh)).toEqual([9_999_850, 99]);
@@ -107,7 +115,9 @@ describe("restart", () => {
 describe("session", () => {
   it("carries open and reserve in one round trip", async () => {
     const ledger = await freshLedger();
-    const session = ledger.open() as unknown as { reserve(command: Reserve): Promise<LedgerEvent> } & Disposable;
+    const session = ledger.open() as unknown as {
+      reserve(command: Reserve): Promise<LedgerEvent>;
+    } & Disposable;
     expect(await session.reserve(reserve("a"))).toMatchObject({ type: "reserved", state: "DISPATCHED" });
     session[Symbol.dispose]();
   });
@@ -118,7 +128,9 @@ describe("session", () => {
       ["sent", true, "RECONCILING"],
       ["unsent", false, "RELEASED"],
     ] as const) {
-      const session = ledger.open() as unknown as { reserve(command: Reserve): Promise<LedgerEvent> } & Disposable;
+      const session = ledger.open() as unknown as {
+        reserve(command: Reserve): Promise<LedgerEvent>;
+      } & Disposable;
       await session.reserve(reserve(id, { dispatch }));
       session[Symbol.dispose]();
       await vi.waitFor(async () => expect(await ledger.reservation(id)).toMatchObject({ state }));
@@ -193,7 +205,7 @@ describe("many callers", () => {
     const ledger = await freshLedger();
     const replies = await Promise.all(
       Array.from({ length: 150 }, async (_, i) => {
-        const reply: LedgerEvent = await ledger.run(reserve(`r${i}`));
+        const reply = (await ledger.run(reserve(`r${i}`))) as LedgerEvent;
         return reply.type;
       }),
     );

@@ -21,7 +21,10 @@ function apply(ledger: TestLedger, { kind, who, amount, waitMs }: Step): void {
     case 0:
     case 1:
     case 2:
-      ledger.reserve(requestId, amount, 50, { dispatch: kind > 0, class: kind === 1 ? "batch" : "interactive" });
+      ledger.reserve(requestId, amount, 50, {
+        dispatch: kind > 0,
+        class: kind === 1 ? "batch" : "interactive",
+      });
       return;
     case 3:
       ledger.run({ type: "dispatch", requestId, fence: 1 });
@@ -30,13 +33,24 @@ function apply(ledger: TestLedger, { kind, who, amount, waitMs }: Step): void {
       ledger.run({ type: "running", requestId, fence: 1, providerRequestId: "p" });
       return;
     case 5:
-      ledger.run({ type: "capture", requestId, fence: 1, usageEventId: String(amount), size: usage(amount, amount >> 2) });
+      ledger.run({
+        type: "capture",
+        requestId,
+        fence: 1,
+        usageEventId: String(amount),
+        size: usage(amount, amount >> 2),
+      });
       return;
     case 6:
       ledger.settle(requestId, amount, amount >> 1, amount % 2 === 0 ? "exact" : "under_estimate");
       return;
     case 7:
-      ledger.run({ type: "release", requestId, fence: amount % 3 === 0 ? null : 1, evidence: amount % 2 === 0 ? "not_sent" : "provider_refused" });
+      ledger.run({
+        type: "release",
+        requestId,
+        fence: amount % 3 === 0 ? null : 1,
+        evidence: amount % 2 === 0 ? "not_sent" : "provider_refused",
+      });
       return;
     case 8:
       ledger.run({ type: "expire", requestId, cause: "session_lost" });
@@ -50,7 +64,8 @@ function apply(ledger: TestLedger, { kind, who, amount, waitMs }: Step): void {
 function check(ledger: TestLedger): void {
   for (const limit of ledger.state.limits.values()) {
     let held = 0;
-    for (const lease of ledger.state.leases.values()) held += lease.charges.find((charge) => charge.limit === limit.name)?.amount ?? 0;
+    for (const lease of ledger.state.leases.values())
+      held += lease.charges.find((charge) => charge.limit === limit.name)?.amount ?? 0;
     expect(limit.held).toBe(held);
     expect(limit.level).toBeLessThanOrEqual(limit.capacity * LEVEL_PER_UNIT);
     expect(Number.isSafeInteger(limit.level)).toBe(true);
@@ -60,7 +75,8 @@ function check(ledger: TestLedger): void {
   for (const event of ledger.record) if (event.type === "settled") settled += tokensOf(event.usage);
   expect(ledger.row().settledTotal).toBe(settled);
   for (const lease of ledger.state.leases.values()) {
-    if (!isOpen(lease.state) && lease.state !== "RECONCILING") expect(lease.charges.every((charge) => charge.amount === 0)).toBe(true);
+    if (!isOpen(lease.state) && lease.state !== "RECONCILING")
+      expect(lease.charges.every((charge) => charge.amount === 0)).toBe(true);
   }
 }
 
@@ -74,7 +90,9 @@ describe("the record", () => {
           check(ledger);
         }
         expect(ledger.sameAsFold()).toBe(true);
-        expect(JSON.stringify(snapshot(restore(snapshot(ledger.state))))).toBe(JSON.stringify(snapshot(ledger.state)));
+        expect(JSON.stringify(snapshot(restore(snapshot(ledger.state))))).toBe(
+          JSON.stringify(snapshot(ledger.state)),
+        );
       }),
       { numRuns: 300, seed: 20261130 },
     );

@@ -10,7 +10,12 @@ describe("settle", () => {
   it("gives back hold minus actual, and only that", () => {
     const ledger = fresh();
     ledger.reserve("a", 300, 100);
-    expect(ledger.settle("a", 310, 40)).toMatchObject({ type: "settled", basis: "exact", refundedTokens: 50, overrunTokens: 0 });
+    expect(ledger.settle("a", 310, 40)).toMatchObject({
+      type: "settled",
+      basis: "exact",
+      refundedTokens: 50,
+      overrunTokens: 0,
+    });
     expect(ledger.row()).toMatchObject({ level: 650, held: 0, settledTotal: 350 });
     expect(ledger.row("tenant-requests")).toMatchObject({ level: 99, held: 0, settledTotal: 1 });
     expect(ledger.level("tenant-slots")).toBe(10);
@@ -21,7 +26,11 @@ describe("settle", () => {
     ledger.reserve("a", 100, 400);
     expect(ledger.settle("a", 100, 8_900)).toMatchObject({ overrunTokens: 8_500 });
     expect(ledger.row()).toMatchObject({ level: -8_500, debt: 8_500 });
-    expect(ledger.reserve("b", 1, 0)).toMatchObject({ code: "tokens_exhausted", available: 0, retryAfterMs: 8_501_000 });
+    expect(ledger.reserve("b", 1, 0)).toMatchObject({
+      code: "tokens_exhausted",
+      available: 0,
+      retryAfterMs: 8_501_000,
+    });
     ledger.tick(8_501_000);
     expect(ledger.reserve("b", 1, 0).type).toBe("reserved");
   });
@@ -30,7 +39,9 @@ describe("settle", () => {
     const ledger = new TestLedger(bucket(1_000, 60_000));
     ledger.reserve("a", 0, 1_000);
     ledger.tick(500); // refills 500 while held
-    expect(ledger.settle("a", 0, 100)).toMatchObject({ moves: [{ returned: 1_000, spent: 100, forfeitedLevel: 400 * 60_000 }] });
+    expect(ledger.settle("a", 0, 100)).toMatchObject({
+      moves: [{ returned: 1_000, spent: 100, forfeitedLevel: 400 * 60_000 }],
+    });
     expect(ledger.level()).toBe(1_000);
   });
 
@@ -71,7 +82,8 @@ describe("settle", () => {
   it("moves nothing for an amount that is not whole", () => {
     const ledger = fresh();
     ledger.reserve("a", 100, 100);
-    for (const wrong of [Number.NaN, -1, 0.5, Infinity]) expect(() => ledger.settle("a", wrong, 1)).toThrow(RangeError);
+    for (const wrong of [Number.NaN, -1, 0.5, Infinity])
+      expect(() => ledger.settle("a", wrong, 1)).toThrow(RangeError);
     expect(ledger.level()).toBe(800);
   });
 });
@@ -80,8 +92,12 @@ describe("release", () => {
   it("gives back whole what never left", () => {
     const ledger = fresh();
     ledger.reserve("a", 100, 100, { dispatch: false });
-    expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: null })).toMatchObject({ evidence: "never_sent" });
-    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([1_000, 100, 10]);
+    expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: null })).toMatchObject({
+      evidence: "never_sent",
+    });
+    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([
+      1_000, 100, 10,
+    ]);
     expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: null }).type).toBe("unchanged");
     expect(ledger.level()).toBe(1_000);
   });
@@ -89,7 +105,9 @@ describe("release", () => {
   it("I6 a lease that was dispatched is never released without evidence", () => {
     const ledger = fresh();
     ledger.reserve("a", 100, 100);
-    expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: null })).toMatchObject({ code: "invalid_state" });
+    expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: null })).toMatchObject({
+      code: "invalid_state",
+    });
     expect(ledger.level()).toBe(800);
   });
 
@@ -97,20 +115,32 @@ describe("release", () => {
     const ledger = fresh();
     ledger.reserve("a", 100, 100);
     ledger.run({ type: "release", requestId: "a", fence: 1, evidence: "provider_refused" });
-    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([1_000, 99, 10]);
+    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([
+      1_000, 99, 10,
+    ]);
     expect(ledger.row("tenant-requests")).toMatchObject({ held: 0, settledTotal: 1 });
   });
 
   it("needs no evidence to be believed twice: once captured, a call is settled, not released", () => {
     const ledger = fresh();
     ledger.reserve("a", 100, 100);
-    ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: "1", size: { inputTokens: 100, outputTokens: 1 } });
-    expect(ledger.run({ type: "release", requestId: "a", fence: 1, evidence: "provider_refused" })).toMatchObject({ code: "invalid_state" });
+    ledger.run({
+      type: "capture",
+      requestId: "a",
+      fence: 1,
+      usageEventId: "1",
+      size: { inputTokens: 100, outputTokens: 1 },
+    });
+    expect(
+      ledger.run({ type: "release", requestId: "a", fence: 1, evidence: "provider_refused" }),
+    ).toMatchObject({ code: "invalid_state" });
   });
 
   it("closes an id before its reserve arrives, and the late reserve finds it closed", () => {
     const ledger = fresh();
-    expect(ledger.run({ type: "release", requestId: "late", fence: null, evidence: "not_sent" }).type).toBe("forestalled");
+    expect(ledger.run({ type: "release", requestId: "late", fence: null, evidence: "not_sent" }).type).toBe(
+      "forestalled",
+    );
     expect(ledger.reserve("late", 100, 100)).toMatchObject({ code: "invalid_state" });
     expect(ledger.settle("late", 5, 5)).toMatchObject({ code: "unknown_reservation" });
     expect(ledger.level()).toBe(1_000);
@@ -119,7 +149,13 @@ describe("release", () => {
 
 describe("capture", () => {
   const capture = (ledger: TestLedger, usageEventId: string, outputTokens: number) =>
-    ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId, size: { inputTokens: 100, outputTokens } });
+    ledger.run({
+      type: "capture",
+      requestId: "a",
+      fence: 1,
+      usageEventId,
+      size: { inputTokens: 100, outputTokens },
+    });
 
   it("takes running totals: a repeat or an older total changes nothing", () => {
     const ledger = fresh();
@@ -128,7 +164,11 @@ describe("capture", () => {
     capture(ledger, "2", 30);
     expect(capture(ledger, "2", 30).type).toBe("unchanged");
     expect(capture(ledger, "1b", 20)).toMatchObject({ captured: { outputTokens: 30 } });
-    expect(reservationOf(ledger.state, "a")).toMatchObject({ state: "PARTIALLY_SETTLED", capturedTokens: 130, heldTokens: 200 });
+    expect(reservationOf(ledger.state, "a")).toMatchObject({
+      state: "PARTIALLY_SETTLED",
+      capturedTokens: 130,
+      heldTokens: 200,
+    });
     expect(ledger.level()).toBe(800);
   });
 
@@ -137,13 +177,22 @@ describe("capture", () => {
     ledger.reserve("a", 100, 100);
     for (let i = 0; i < 10; i += 1) {
       ledger.tick(9_000);
-      expect(ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: `c${i}`, size: usage(0, 0) }).type).toBe("captured");
+      expect(
+        ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: `c${i}`, size: usage(0, 0) })
+          .type,
+      ).toBe("captured");
     }
     expect(reservationOf(ledger.state, "a")).toMatchObject({ state: "DISPATCHED" });
   });
 
   it("empties the in-flight gauge as output is produced; a bucket's level waits for the settlement", () => {
-    const ledger = new TestLedger(bucket(1_000, 0), { name: "flight", per: ["tenant"], kind: "gauge", unit: "in_flight_tokens", max: 500 });
+    const ledger = new TestLedger(bucket(1_000, 0), {
+      name: "flight",
+      per: ["tenant"],
+      kind: "gauge",
+      unit: "in_flight_tokens",
+      max: 500,
+    });
     ledger.reserve("a", 100, 100);
     capture(ledger, "1", 40);
     expect([ledger.level(), ledger.level("flight")]).toEqual([800, 440]);
@@ -174,7 +223,9 @@ describe("expire", () => {
     ledger.tick(10_000);
     ledger.sweep();
     ledger.tick(60_000);
-    expect(ledger.sweep()).toMatchObject([{ type: "settled", basis: "charge_hold", usage: { inputTokens: 100, outputTokens: 150 } }]);
+    expect(ledger.sweep()).toMatchObject([
+      { type: "settled", basis: "charge_hold", usage: { inputTokens: 100, outputTokens: 150 } },
+    ]);
     expect(ledger.level()).toBe(750);
   });
 
@@ -183,7 +234,9 @@ describe("expire", () => {
     ledger.reserve("a", 100, 100);
     ledger.reserve("b", 100, 100);
     ledger.settle("b", 100, 10);
-    expect(ledger.run({ type: "expire", requestId: "a", cause: "session_lost" })).toMatchObject({ to: "RECONCILING" });
+    expect(ledger.run({ type: "expire", requestId: "a", cause: "session_lost" })).toMatchObject({
+      to: "RECONCILING",
+    });
     expect(ledger.run({ type: "expire", requestId: "b", cause: "session_lost" }).type).toBe("unchanged");
   });
 
@@ -238,10 +291,19 @@ describe("time and memory", () => {
     ledger.settle("a", 1_500, 0);
     ledger.reserve("never", 0, 0);
     ledger.tick(1_000);
-    ledger.run({ type: "set_policy", policy: policyOf([bucket(5_000, 60), slots(5)], { hash: "p2", epoch: 2 }) });
+    ledger.run({
+      type: "set_policy",
+      policy: policyOf([bucket(5_000, 60), slots(5)], { hash: "p2", epoch: 2 }),
+    });
     expect(ledger.level()).toBe(-499);
-    ledger.run({ type: "set_policy", policy: policyOf([bucket(10, 60), slots(5)], { hash: "p3", epoch: 3 }) });
-    ledger.run({ type: "set_policy", policy: policyOf([bucket(5_000, 60), slots(1)], { hash: "p4", epoch: 4 }) });
+    ledger.run({
+      type: "set_policy",
+      policy: policyOf([bucket(10, 60), slots(5)], { hash: "p3", epoch: 3 }),
+    });
+    ledger.run({
+      type: "set_policy",
+      policy: policyOf([bucket(5_000, 60), slots(1)], { hash: "p4", epoch: 4 }),
+    });
     expect([ledger.level(), ledger.level("tenant-slots")]).toEqual([-499, 1]);
     expect(ledger.sameAsFold()).toBe(true);
   });

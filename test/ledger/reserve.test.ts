@@ -15,7 +15,9 @@ describe("reserve", () => {
         { limit: "tenant-slots", amount: 1 },
       ],
     });
-    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([600, 9, 3]);
+    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([
+      600, 9, 3,
+    ]);
     expect(ledger.row()).toMatchObject({ held: 400, settledTotal: 0, debt: 0 });
   });
 
@@ -27,7 +29,9 @@ describe("reserve", () => {
 
   it("LIM-15 counts the hold at admission: long streams cannot all start", () => {
     const ledger = new TestLedger(bucket(1_000, 0));
-    const admitted = Array.from({ length: 50 }, (_, i) => ledger.reserve(`s${i}`, 0, 1_000)).filter((e) => e.type === "reserved");
+    const admitted = Array.from({ length: 50 }, (_, i) => ledger.reserve(`s${i}`, 0, 1_000)).filter(
+      (e) => e.type === "reserved",
+    );
     expect(admitted).toHaveLength(1);
   });
 
@@ -79,7 +83,11 @@ describe("reserve", () => {
     ledger.reserve("a", 100, 0);
     ledger.reserve("b", 0, 0);
     expect(ledger.reserve("c", 100, 0)).toMatchObject({ limit: "tenant-tokens", retryAfterMs: 60_000 });
-    expect(ledger.reserve("d", 1, 0)).toMatchObject({ limit: "tenant-requests", code: "requests_exhausted", retryAfterMs: 30_000 });
+    expect(ledger.reserve("d", 1, 0)).toMatchObject({
+      limit: "tenant-requests",
+      code: "requests_exhausted",
+      retryAfterMs: 30_000,
+    });
   });
 
   it("keeps batch above its floor, and tells it so", () => {
@@ -87,22 +95,36 @@ describe("reserve", () => {
     expect(ledger.reserve("a", 750, 0, { class: "batch" }).type).toBe("reserved");
     expect(ledger.reserve("b", 1, 0, { class: "batch" })).toMatchObject({ code: "below_batch_floor" });
     expect(ledger.reserve("c", 250, 0).type).toBe("reserved");
-    expect(ledger.reserve("d", 751, 0, { class: "batch" })).toMatchObject({ code: "request_too_large", available: 750 });
+    expect(ledger.reserve("d", 751, 0, { class: "batch" })).toMatchObject({
+      code: "request_too_large",
+      available: 750,
+    });
   });
 
   it("TOK-17 clips a ceiling that nobody declared to what the bucket can hold", () => {
     const ledger = new TestLedger(bucket(100, 100));
-    expect(ledger.reserve("a", 10, 16_384, { outputDeclared: false })).toMatchObject({ hold: { inputTokens: 10, outputTokens: 90 } });
+    expect(ledger.reserve("a", 10, 16_384, { outputDeclared: false })).toMatchObject({
+      hold: { inputTokens: 10, outputTokens: 90 },
+    });
   });
 
   it("LIM-18 takes null as unlimited and 0 as deny", () => {
     expect(new TestLedger(bucket(1_000, 0), slots(null)).reserve("a", 1, 1).type).toBe("reserved");
-    expect(new TestLedger(bucket(1_000, 0), slots(0)).reserve("a", 1, 1)).toMatchObject({ code: "concurrency_exhausted", retryAfterMs: null });
+    expect(new TestLedger(bucket(1_000, 0), slots(0)).reserve("a", 1, 1)).toMatchObject({
+      code: "concurrency_exhausted",
+      retryAfterMs: null,
+    });
     expect(new TestLedger(bucket(0, 0)).reserve("a", 1, 1).type).toBe("refused");
   });
 
   it("seed 002: a call larger than the in-flight gauge goes alone instead of waiting for ever", () => {
-    const ledger = new TestLedger({ name: "flight", per: ["tenant"], kind: "gauge", unit: "in_flight_tokens", max: 3_733 });
+    const ledger = new TestLedger({
+      name: "flight",
+      per: ["tenant"],
+      kind: "gauge",
+      unit: "in_flight_tokens",
+      max: 3_733,
+    });
     expect(ledger.reserve("a", 12_000, 1_024).type).toBe("reserved");
     expect(ledger.reserve("b", 1, 0)).toMatchObject({ code: "in_flight_exhausted" });
     ledger.settle("a", 12_000, 10);
@@ -111,10 +133,14 @@ describe("reserve", () => {
 
   it("asks for a policy it does not know, and keeps the newest", () => {
     const ledger = new TestLedger(bucket(1_000, 0));
-    expect(ledger.reserve("a", 1, 1, { policyHash: "p2", policyEpoch: 2 })).toMatchObject({ code: "need_policy" });
+    expect(ledger.reserve("a", 1, 1, { policyHash: "p2", policyEpoch: 2 })).toMatchObject({
+      code: "need_policy",
+    });
     ledger.run({ type: "set_policy", policy: policyOf([bucket(500, 0)], { hash: "p2", epoch: 2 }) });
     expect(ledger.reserve("a", 1, 1, { policyHash: "p1", policyEpoch: 1 }).type).toBe("reserved");
-    expect(ledger.run({ type: "set_policy", policy: policyOf([bucket(9, 0)], { hash: "p1", epoch: 1 }) }).type).toBe("unchanged");
+    expect(
+      ledger.run({ type: "set_policy", policy: policyOf([bucket(9, 0)], { hash: "p1", epoch: 1 }) }).type,
+    ).toBe("unchanged");
     expect(ledger.level()).toBe(498);
   });
 });

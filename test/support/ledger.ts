@@ -3,12 +3,23 @@ import { evolve } from "../../src/ledger/evolve.ts";
 import { snapshot } from "../../src/ledger/snapshot.ts";
 import { emptyState, type LedgerState } from "../../src/ledger/state.ts";
 import { sweep, turn } from "../../src/ledger/turn.ts";
-import { type Command, isRecorded, type LedgerEvent, type RecordedEvent, type Reserve, type Usage } from "../../src/ledger/types.ts";
+import {
+  type Command,
+  isRecorded,
+  type LedgerEvent,
+  type RecordedEvent,
+  type Reserve,
+  type Usage,
+} from "../../src/ledger/types.ts";
 import { balanceOf, type LimitRow } from "../../src/ledger/view.ts";
 import type { LedgerPolicy } from "../../src/policy/resolve.ts";
 import type { Limit } from "../../src/policy/schema.ts";
 
-export const bucket = (capacity: number, refillPerMinute: number, more: Partial<Extract<Limit, { kind: "bucket" }>> = {}): Limit => ({
+export const bucket = (
+  capacity: number,
+  refillPerMinute: number,
+  more: Partial<Extract<Limit, { kind: "bucket" }>> = {},
+): Limit => ({
   name: "tenant-tokens",
   per: ["tenant"],
   kind: "bucket",
@@ -19,9 +30,16 @@ export const bucket = (capacity: number, refillPerMinute: number, more: Partial<
   ...more,
 });
 
-export const slots = (max: number | null): Limit => ({ name: "tenant-slots", per: ["tenant"], kind: "gauge", unit: "concurrency", max });
+export const slots = (max: number | null): Limit => ({
+  name: "tenant-slots",
+  per: ["tenant"],
+  kind: "gauge",
+  unit: "concurrency",
+  max,
+});
 
-export const requests = (capacity: number): Limit => bucket(capacity, capacity, { name: "tenant-requests", unit: "requests" });
+export const requests = (capacity: number): Limit =>
+  bucket(capacity, capacity, { name: "tenant-requests", unit: "requests" });
 
 export function policyOf(limits: readonly Limit[], more: Partial<LedgerPolicy> = {}): LedgerPolicy {
   return { hash: "p1", epoch: 1, limits, leaseTtlMs: 10_000, reconcileAgeMaxMs: 60_000, ...more };
@@ -56,7 +74,12 @@ export class TestLedger {
     return events;
   }
 
-  reserve(requestId: string, inputTokens: number, maxOutputTokens: number, more: Partial<Reserve> = {}): LedgerEvent {
+  reserve(
+    requestId: string,
+    inputTokens: number,
+    maxOutputTokens: number,
+    more: Partial<Reserve> = {},
+  ): LedgerEvent {
     return this.run({
       type: "reserve",
       requestId,
@@ -75,7 +98,13 @@ export class TestLedger {
     });
   }
 
-  settle(requestId: string, inputTokens: number, outputTokens: number, basis: "exact" | "under_estimate" = "exact", fence = 1): LedgerEvent {
+  settle(
+    requestId: string,
+    inputTokens: number,
+    outputTokens: number,
+    basis: "exact" | "under_estimate" = "exact",
+    fence = 1,
+  ): LedgerEvent {
     return this.run({ type: "settle", requestId, fence, usage: usage(inputTokens, outputTokens), basis });
   }
 

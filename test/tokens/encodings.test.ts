@@ -65,6 +65,7 @@ const PATHOLOGICAL: Readonly<Record<string, string>> = {
   "999 spaces and a letter, for a megabyte": `${" ".repeat(999)}x`.repeat(1000),
   "20,000 ideographs": scramble(20_000, CJK),
   "4,000 emoji": "😀".repeat(4000),
+  '"aA" x 100,000': "aA".repeat(100_000),
   "a megabyte of punctuation": scramble(1_000_000, [..."!@#$%^&*()_-+={}[]<>?/|~"]),
 };
 
