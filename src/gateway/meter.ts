@@ -111,9 +111,12 @@ function strippingTap(meter: Meter): Tap {
   };
 }
 
+/** An event may be followed by words that belong to none: a bare error body, cut into the stream. */
 function readFrame(meter: Meter, frame: SseFrame): Reading | null {
-  if (frame.data !== null) return meter.readEvent(frame.data);
-  return frame.raw === null ? null : meter.readBody(frame.raw);
+  const reading = frame.data === null ? null : meter.readEvent(frame.data);
+  if (frame.raw === null) return reading;
+  meter.readBody(frame.raw);
+  return null;
 }
 
 function unaryTap(meter: Meter): Tap {

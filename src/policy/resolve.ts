@@ -27,19 +27,19 @@ export function resolveTenant(
   hash: string,
   epoch: number,
 ): LedgerPolicy | null {
-  const entry = policy.tenants[tenant] ?? policy.tenants["*"];
-  if (entry === undefined) return null;
+  const entry = own(policy.tenants, tenant) ?? own(policy.tenants, "*");
+  if (entry === null) return null;
   return {
     hash,
     epoch,
-    limits: policy.limits.map((limit) => overridden(limit, entry.overrides[limit.name])),
+    limits: policy.limits.map((limit) => overridden(limit, own(entry.overrides, limit.name))),
     leaseTtlMs: policy.leaseTtlMs,
     reconcileAgeMaxMs: policy.reconcileAgeMaxMs,
   };
 }
 
-function overridden(limit: Limit, override: LimitOverride | undefined): Limit {
-  return override === undefined ? limit : ({ ...limit, ...override } as Limit);
+function overridden(limit: Limit, override: LimitOverride | null): Limit {
+  return override === null ? limit : ({ ...limit, ...override } as Limit);
 }
 
 export interface ResolvedModel {
@@ -88,7 +88,12 @@ function withProvider(
 
 /** Null when the policy has no such route. */
 export function resolveRoute(policy: Policy, route: string): RoutePolicy | null {
-  return Object.hasOwn(policy.routes, route) ? (policy.routes[route] ?? null) : null;
+  return own(policy.routes, route);
+}
+
+/** Names come from callers: `constructor` is nobody's tenant. */
+function own<T>(record: Readonly<Record<string, T>>, name: string): T | null {
+  return Object.hasOwn(record, name) ? (record[name] ?? null) : null;
 }
 
 /** A header or a route may lower the class that the key allows, never raise it. */

@@ -84,7 +84,7 @@ const Route = v.strictObject({
   onDisconnect: v.optional(v.picklist(["abort"]), "abort"),
 });
 
-const perTenant = v.optional(v.tuple([v.literal("tenant")]), ["tenant"]);
+const perTenant = v.optional(v.strictTuple([v.literal("tenant")]), ["tenant"]);
 
 const BucketLimit = v.strictObject({
   name,

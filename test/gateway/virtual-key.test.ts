@@ -33,7 +33,10 @@ describe("a virtual key", () => {
 
   it("is no key of a gateway with another secret", async () => {
     const key = await mintVirtualKey(ORDER);
-    expect(await verify(key, ISSUED_AT_MS, SECRET.toUpperCase())).toEqual({ ok: false, reason: "bad_signature" });
+    expect(await verify(key, ISSUED_AT_MS, SECRET.toUpperCase())).toEqual({
+      ok: false,
+      reason: "bad_signature",
+    });
     expect(await verify(key)).toMatchObject({ ok: true });
   });
 
@@ -41,7 +44,10 @@ describe("a virtual key", () => {
     const [header, payload, signature] = (await mintVirtualKey(ORDER)).slice("weir_".length).split(".");
     const claims: unknown = JSON.parse(Buffer.from(payload ?? "", "base64url").toString());
     const forged = encoded(Object.assign({}, claims, { sub: "globex" }));
-    expect(await verify(`weir_${header}.${forged}.${signature}`)).toEqual({ ok: false, reason: "bad_signature" });
+    expect(await verify(`weir_${header}.${forged}.${signature}`)).toEqual({
+      ok: false,
+      reason: "bad_signature",
+    });
   });
 
   it("cannot choose how it is signed", async () => {
@@ -54,9 +60,24 @@ describe("a virtual key", () => {
 
   it("is refused with a verdict, whatever its text", async () => {
     const key = await mintVirtualKey(ORDER);
-    const texts = ["", "weir_", "weir_a.b.c", "weir_...", "weir_\u0000", "sk-proj-1234", `weir_${"a.".repeat(9)}`];
+    const texts = [
+      "",
+      "weir_",
+      "weir_a.b.c",
+      "weir_...",
+      "weir_\u0000",
+      "sk-proj-1234",
+      `weir_${"a.".repeat(9)}`,
+    ];
     const unprefixed = key.slice("weir_".length);
-    for (const text of [...texts, unprefixed, ` ${key}`, `WEIR_${unprefixed}`, "x".repeat(100_000), `weir_${"x".repeat(100_000)}`]) {
+    for (const text of [
+      ...texts,
+      unprefixed,
+      ` ${key}`,
+      `WEIR_${unprefixed}`,
+      "x".repeat(100_000),
+      `weir_${"x".repeat(100_000)}`,
+    ]) {
       expect(await verify(text), text.slice(0, 40)).toEqual({ ok: false, reason: "malformed" });
     }
   });
@@ -72,7 +93,10 @@ describe("a tenant's name", () => {
     expect(isTenantName(name)).toBe(true);
   });
 
-  it.each(["", "*", "Acme", "-a", "_a", "a b", "a/b", "a.b", "é", "a\n", "a".repeat(64)])("may not be %j", (name) => {
-    expect(isTenantName(name)).toBe(false);
-  });
+  it.each(["", "*", "Acme", "-a", "_a", "a b", "a/b", "a.b", "é", "a\n", "a".repeat(64)])(
+    "may not be %j",
+    (name) => {
+      expect(isTenantName(name)).toBe(false);
+    },
+  );
 });

@@ -1,0 +1,81 @@
+import { describe, expect, it } from "vitest";
+import { duration, returnedHeaders, setDecisionHeaders, upstreamHeaders } from "../../src/gateway/headers.ts";
+import { bucket, policyOf, requests } from "../support/ledger.ts";
+
+describe("headers", () => {
+  it.each([
+    [0, "0ms"],
+    [120, "120ms"],
+    [1_500, "1.5s"],
+    [59_999, "59.999s"],
+    [360_000, "6m0s"],
+    [3_661_000, "1h1m1s"],
+  ])("%d ms is %s, as OpenAI writes it", (ms, text) => {
+    expect(duration(ms)).toBe(text);
+  });
+
+  it("CMP-03 SEC-07 lets a provider hear nothing of the caller but the protocol", () => {
+    const incoming = new Headers({
+      authorization: "Bearer weir_secret",
+      "x-api-key": "weir_secret",
+      cookie: "session=1",
+      "cf-connecting-ip": "1.2.3.4",
+      "x-forwarded-for": "1.2.3.4",
+      "accept-encoding": "gzip, br",
+      "x-weir-route": "default",
+      "openai-organization": "org",
+      "x-stainless-lang": "js",
+      "idempotency-key": "k",
+      "user-agent": "sdk",
+    });
+    expect(Object.fromEntries(upstreamHeaders(incoming, ["authorization", "Bearer sk"], "req_1"))).toEqual({
+      authorization: "Bearer sk",
+      "accept-encoding": "identity",
+      "content-type": "application/json",
+      "idempotency-key": "k",
+      "openai-organization": "org",
+      "user-agent": "sdk",
+      "x-client-request-id": "req_1",
+      "x-stainless-lang": "js",
+    });
+  });
+
+  it("CMP-02 returns the provider's headers less those of its connection, its limits under its own name", () => {
+    const upstream = new Headers({
+      "content-encoding": "br",
+      "content-length": "650",
+      "content-type": "application/json",
+      "set-cookie": "a=b",
+      "x-request-id": "req_p",
+      "x-ratelimit-remaining-tokens": "7",
+      "retry-after": "3",
+      "x-weir-held-tokens": "forged",
+    });
+    expect(Object.fromEntries(returnedHeaders(upstream))).toEqual({
+      "content-type": "application/json",
+      "retry-after": "3",
+      "x-provider-ratelimit-remaining-tokens": "7",
+      "x-request-id": "req_p",
+    });
+  });
+
+  it("LIM-19 shows the tightest bucket of a unit, and never a negative remainder", () => {
+    const limits = [bucket(1_000, 600), bucket(500, 60, { name: "small" }), requests(10)];
+    const headers = new Headers();
+    setDecisionHeaders(headers, {
+      requestId: "req_1",
+      policy: policyOf(limits),
+      heldTokens: 12,
+      standings: [
+        { limit: "tenant-tokens", level: 900 * 60_000 },
+        { limit: "small", level: -8_500 * 60_000 },
+        { limit: "tenant-requests", level: 9.5 * 60_000 },
+      ],
+    });
+    expect(headers.get("x-ratelimit-limit-tokens")).toBe("500");
+    expect(headers.get("x-ratelimit-remaining-tokens")).toBe("0");
+    expect(headers.get("x-ratelimit-reset-tokens")).toBe("2h30m0s");
+    expect(headers.get("x-ratelimit-remaining-requests")).toBe("9");
+    expect(headers.get("x-weir-held-tokens")).toBe("12");
+  });
+});
