@@ -12,9 +12,9 @@ const USAGE = '{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"t
 /** Frames of the chunks, the flush included. */
 function framesOf(chunks: readonly Uint8Array[], eventBytesMax?: number): SseFrame[] {
   const framer = new SseFramer(eventBytesMax);
-  const frames = chunks.flatMap((chunk) => framer.push(chunk));
+  const pushed = chunks.flatMap((chunk) => framer.push(chunk));
   const last = framer.flush();
-  return last === null ? frames : [...frames, last];
+  return last === null ? pushed : [...pushed, last];
 }
 
 function frames(text: string): SseFrame[] {

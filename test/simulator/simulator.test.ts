@@ -20,7 +20,7 @@ function provider(env: Env = {}) {
         method: "POST",
         body: JSON.stringify({ model, messages: MESSAGES, ...body }),
       }),
-    requests: async () => (await fetch("/sim/requests")).json() as Promise<RequestRecord[]>,
+    requests: async () => (await fetch("/sim/requests")).json<RequestRecord[]>(),
     idle: () => Promise.all(tasks),
   };
 }
