@@ -1,6 +1,7 @@
 /** The composition root: routes, and what answers when nothing else does. */
 import { Hono } from "hono";
-import { authorise, type Context, handle } from "./gateway/handle.ts";
+import type { Context } from "./gateway/call.ts";
+import { authorise, handle } from "./gateway/handle.ts";
 import { ledgerOf } from "./gateway/ledger-line.ts";
 import { refuse } from "./gateway/refusal.ts";
 import { newRequestId } from "./gateway/request-id.ts";

@@ -1,11 +1,11 @@
 import { globSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import packageJson from "../package.json" with { type: "json" };
 import { breaches, FILE_LINES_MAX, FUNCTION_LINES_MAX, unreached } from "./support/house-rules.ts";
 import { functionsOf, importsOf, scan } from "./support/source-text.ts";
 
-const cwd = fileURLToPath(new URL("..", import.meta.url));
+const cwd = join(import.meta.dirname, "..");
 const paths = globSync(["src/**/*.ts", "durable-objects/**/*.ts"], { cwd });
 const house = new Map(paths.map((path) => [path, readFileSync(`${cwd}/${path}`, "utf8")]));
 

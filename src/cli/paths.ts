@@ -1,7 +1,7 @@
 /** Where the project's own files are, whatever directory a command is run from. */
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 
-const fromRoot = (path: string): string => fileURLToPath(new URL(`../../${path}`, import.meta.url));
+const fromRoot = (path: string): string => join(import.meta.dirname, "../..", path);
 
 export const GATEWAY_ENTRY = fromRoot("src/worker.ts");
 export const SIMULATOR_ENTRY = fromRoot("test/simulator/worker.ts");

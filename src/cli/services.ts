@@ -21,7 +21,6 @@ export async function startGateway({ host, port, policy, stateDir, environment }
     ...textsNamed(/^PROVIDER_[A-Z0-9_]+$/, environment),
     ...textsNamed(/^WEIR_ADMIN_TOKEN$/, environment),
     WEIR_KEY_SECRET: keySecret(environment),
-    WEIR_POLICY: policy,
     WEIR_POLICY_EPOCH: String(Date.now()),
     WEIR_LOCAL: "1",
   };
@@ -33,6 +32,7 @@ export async function startGateway({ host, port, policy, stateDir, environment }
     host,
     port,
     bindings,
+    documents: { WEIR_POLICY: policy },
     objects: { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir: directory },
   });
 }

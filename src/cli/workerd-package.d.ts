@@ -1,5 +1,5 @@
-/** The package has no types. It is CommonJS, and its `default` is the path of the binary it installed. */
+/** The package has no types: its default export is the path of the binary that it installed. */
 declare module "workerd" {
-  const workerd: { readonly default: string };
-  export default workerd;
+  const path: string;
+  export default path;
 }

@@ -8,12 +8,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
-import workerd from "workerd";
 import { bundleWorker } from "./bundle.ts";
 import { type Compatibility, readCompatibility } from "./compatibility.ts";
 import type { Address } from "./ports.ts";
@@ -21,8 +21,10 @@ import { messageOf, Problem } from "./problem.ts";
 
 export interface Service extends Address {
   readonly entry: string;
-  /** Text bindings, secrets among them. */
+  /** Text bindings, secrets among them; an environment variable holds 128 KB. */
   readonly bindings: Readonly<Record<string, string>>;
+  /** Text bindings of any length and without secrets. */
+  readonly documents?: Readonly<Record<string, string>>;
   /** Absent: a worker without objects. */
   readonly objects?: { readonly binding: string; readonly className: string; readonly stateDir: string };
 }
@@ -34,6 +36,9 @@ export interface Running {
   /** Asks first and kills later; resolves when no process is left. */
   stop(): Promise<void>;
 }
+
+/** CommonJS, of which not every loader makes the same default import. */
+export const WORKERD = createRequire(import.meta.url)("workerd").default;
 
 /** For open answers to end in, once a stop was asked for. */
 const STOP_GRACE_MS = 2_000;
@@ -55,6 +60,8 @@ export async function startService(service: Service): Promise<Running> {
     const config = join(workDir, "config.capnp");
     await bundleWorker({ entry: service.entry, outfile: join(workDir, "worker.js") });
     await writeFile(config, workerdConfig(service, readCompatibility()));
+    for (const [name, text] of Object.entries(service.documents ?? {}))
+      await writeFile(join(workDir, name), text);
     const child = spawnWorkerd(service, config);
     const running = { url: "", ended: endOf(child), stop: () => stopChild(child) };
     try {
@@ -73,8 +80,12 @@ export async function startService(service: Service): Promise<Running> {
 }
 
 /** The configuration, which holds names and no values. */
-export function workerdConfig({ bindings, objects }: Service, { date, flags }: Compatibility): string {
+export function workerdConfig(
+  { bindings, documents = {}, objects }: Service,
+  { date, flags }: Compatibility,
+): string {
   const entries = Object.keys(bindings).map((name) => `(name = "${name}", fromEnvironment = "${name}")`);
+  for (const name of Object.keys(documents)) entries.push(`(name = "${name}", text = embed "${name}")`);
   const services = [
     `(name = "main", worker = .main)`,
     `(name = "internet", network = (allow = ["public", "private"], tlsOptions = (trustBrowserCas = true)))`,
@@ -110,7 +121,7 @@ const main :Workerd.Worker = (
 
 function spawnWorkerd({ host, port, bindings, objects }: Service, config: string): ChildProcess {
   const command = [
-    workerd.default,
+    WORKERD,
     "serve",
     config,
     "--socket-addr",

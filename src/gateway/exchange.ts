@@ -52,6 +52,14 @@ async function carryOut(exchange: Exchange, give: (answer: Answer) => void): Pro
     const dispatched = await dispatch(upstream);
     if (dispatched.outcome === "answered") await relay(exchange, dispatched.response, heartbeat, give);
     else await settleUnanswered(exchange, dispatched.outcome, give);
+  } catch (error) {
+    // A bug of ours. The caller is told; the lease is frozen by the end of its session, never guessed at.
+    const { requestId } = exchange.lease;
+    console.error(JSON.stringify({ weir: "internal_error", requestId, error: String(error) }));
+    give({
+      ok: false,
+      refusal: { code: "internal_error", message: "The gateway failed while the provider answered." },
+    });
   } finally {
     heartbeat.stop();
     signal.removeEventListener("abort", leave);
@@ -165,7 +173,11 @@ async function relay(
   }
   const providerRequestId = response.headers.get("x-request-id") ?? response.headers.get("request-id");
   const running = line.send({ type: "running", requestId, fence, providerRequestId });
-  const { readable, writable } = new IdentityTransformStream();
+  // Some statuses may not carry a body; whatever the provider sends then is read, and goes nowhere.
+  const bodiless = response.status === 204 || response.status === 205;
+  const { readable, writable } = bodiless
+    ? { readable: null, writable: new WritableStream<Uint8Array>() }
+    : new IdentityTransformStream();
   give({ ok: true, response: new Response(readable, { status: response.status, headers }) });
   const ended = await pump(exchange, response, writable, heartbeat);
   heartbeat.stop();

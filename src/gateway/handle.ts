@@ -1,41 +1,31 @@
 /**
  * One request, from the edge to settlement. Read this first.
  *
- *   authenticate → read → describe → resolve → count → reserve → exchange (dispatch, meter, settle)
+ *   authenticate → read → describe → resolve → count → admit (reserve) → exchange (dispatch, meter, settle)
  *
  * Until `reserve` answers nothing is held and every refusal is free. From then on the lease is the
  * exchange's, which settles it whatever happens; it is registered with `waitUntil` before we answer.
  */
-import type { Refused, Reserve, Reserved } from "../ledger/types.ts";
+import type { Reserve } from "../ledger/types.ts";
 import {
   type LedgerPolicy,
   lowestClass,
   perRequestMaxTokens,
-  type ResolvedModel,
   resolveModel,
   resolveRoute,
   resolveTenant,
 } from "../policy/resolve.ts";
-import type { RoutePolicy } from "../policy/schema.ts";
-import type { ChatRequest, Dialect } from "../providers/dialect.ts";
+import type { ChatRequest, Dialect, EditedBody } from "../providers/dialect.ts";
 import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
+import { admit } from "./admit.ts";
 import { authenticate, type Caller } from "./auth.ts";
 import { readBody } from "./body.ts";
 import { BODY_BYTES_MAX } from "./bounds.ts";
-import { startExchange } from "./exchange.ts";
-import { type Decision, setDecisionHeaders } from "./headers.ts";
-import { LedgerLine } from "./ledger-line.ts";
-import { Meter } from "./meter.ts";
-import { explain, type GatewayRefusal, refuse } from "./refusal.ts";
+import type { Call, Context } from "./call.ts";
+import { type GatewayRefusal, refuse } from "./refusal.ts";
 import { newRequestId } from "./request-id.ts";
-
-export interface Context {
-  readonly env: Cloudflare.Env;
-  readonly settings: Settings;
-  readonly waitUntil: (work: Promise<unknown>) => void;
-}
 
 /** A step's result: what the next step needs, or the refusal that ends it. */
 type Step<T> = ({ readonly ok: true } & T) | { readonly ok: false; readonly refusal: GatewayRefusal };
@@ -61,16 +51,8 @@ export async function handle(
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding);
   const reserve = reserveCommand(requestId, dialect, call, policy, counter);
-  return admit(request, dialect, context, { call, counter, policy, reserve, tenant });
-}
-
-interface Call {
-  readonly chat: ChatRequest;
-  readonly caller: Caller;
-  readonly target: ResolvedModel;
-  readonly routeName: string;
-  readonly route: RoutePolicy;
-  readonly secret: string;
+  const edited = editBody(dialect, call);
+  return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
 }
 
 export async function authorise(
@@ -160,110 +142,14 @@ function reserveCommand(
   };
 }
 
+function editBody(dialect: Dialect, call: Call): EditedBody {
+  const { chat, route, target } = call;
+  return dialect.edit(chat, {
+    maxOutputTokens: outputCeiling(call),
+    injectCeilingAs: route.injectMaxOutputTokens ? target.provider.outputCeilingMember : null,
+    includeUsage: target.provider.streamOptions,
+  });
+}
+
 /** For a vocabulary that is only assumed. */
 const UNKNOWN_MODEL_SAFETY = 1.2;
-
-interface Admission {
-  readonly call: Call;
-  readonly counter: Counter;
-  readonly policy: LedgerPolicy;
-  readonly reserve: Reserve;
-  readonly tenant: string;
-}
-
-async function admit(
-  request: Request,
-  dialect: Dialect,
-  context: Context,
-  admission: Admission,
-): Promise<Response> {
-  const { policy, reserve, tenant } = admission;
-  const { requestId } = reserve;
-  const line = new LedgerLine(context.env.TENANT_LEDGER, tenant);
-  const verdict = line.reserve(reserve, policy).catch((error: unknown) => {
-    console.error(JSON.stringify({ weir: "ledger_unavailable", requestId, tenant, error: String(error) }));
-    return null;
-  });
-  // From here on the ledger may hold something: what follows happens whether or not the caller stays.
-  const answered = verdict.then((reply) => conclude(request, dialect, context, admission, line, reply));
-  context.waitUntil(answered);
-  return answered;
-}
-
-async function conclude(
-  request: Request,
-  dialect: Dialect,
-  context: Context,
-  admission: Admission,
-  line: LedgerLine,
-  reply: Awaited<ReturnType<LedgerLine["reserve"]>> | null,
-): Promise<Response> {
-  const { policy, reserve, tenant } = admission;
-  const { requestId } = reserve;
-  const decision = (event: Reserved | Refused): Decision => {
-    const { hold, standings } = event;
-    return {
-      requestId,
-      policy,
-      standings,
-      heldTokens: hold === null ? null : hold.inputTokens + hold.outputTokens,
-    };
-  };
-  if (reply?.type === "refused") {
-    line.close();
-    const headers = new Headers();
-    setDecisionHeaders(headers, { ...decision(reply), heldTokens: null });
-    return refuse(dialect, requestId, explain(reply, tenant), headers);
-  }
-  if (reply?.type !== "reserved") {
-    // Fail closed. The reserve may still have been booked: its id is closed, so that it cannot leak.
-    context.waitUntil(
-      line
-        .send({ type: "release", requestId, fence: null, evidence: "not_sent" })
-        .finally(() => line.close()),
-    );
-    return refuse(dialect, requestId, {
-      code: "ledger_unavailable",
-      message: "The ledger cannot be reached; nothing was sent.",
-    });
-  }
-  const { answer, done } = startExchange(exchangeOf(request, dialect, admission, line, reply));
-  context.waitUntil(done);
-  const answered = await answer;
-  const headers = answered.ok ? answered.response.headers : new Headers();
-  setDecisionHeaders(headers, decision(reply));
-  return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
-}
-
-function exchangeOf(
-  request: Request,
-  dialect: Dialect,
-  { call, counter, reserve }: Admission,
-  line: LedgerLine,
-  lease: Reserved,
-): Parameters<typeof startExchange>[0] {
-  const { chat, target, route, secret } = call;
-  const { provider } = target;
-  const edited = dialect.edit(chat, {
-    maxOutputTokens: outputCeiling(call),
-    injectCeilingAs: route.injectMaxOutputTokens ? provider.outputCeilingMember : null,
-    includeUsage: provider.streamOptions,
-  });
-  const { requestId } = lease;
-  return {
-    lease,
-    line,
-    meter: new Meter(dialect, counter, reserve.inputTokens),
-    upstream: {
-      provider,
-      dialect,
-      secret,
-      headers: request.headers,
-      body: edited.text,
-      requestId,
-      abort: new AbortController(),
-    },
-    stripUsage: edited.stripUsage,
-    signal: request.signal,
-  };
-}

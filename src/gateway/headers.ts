@@ -1,5 +1,4 @@
 /** Headers in both directions: what a provider may hear of the caller, and what the caller is told by whom. */
-import { LEVEL_PER_UNIT } from "../ledger/bounds.ts";
 import type { Standing } from "../ledger/types.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 import type { Limit } from "../policy/schema.ts";
@@ -42,18 +41,20 @@ export function returnedHeaders(upstream: Headers): Headers {
 export interface Decision {
   readonly requestId: string;
   readonly policy: LedgerPolicy;
-  /** Null when nothing was held or would have been. */
+  /** The rung of the ladder that decided: what was sent, or that nothing was. */
+  readonly rung: "FULL" | "QUEUE_OR_REJECT";
+  /** Null when nothing was held. */
   readonly heldTokens: number | null;
   readonly standings: readonly Standing[];
 }
 
 export function setDecisionHeaders(
   headers: Headers,
-  { requestId, policy, heldTokens, standings }: Decision,
+  { requestId, policy, rung, heldTokens, standings }: Decision,
 ): void {
   headers.set("x-weir-request-id", requestId);
   headers.set("x-weir-policy", policy.hash);
-  headers.set("x-weir-rung", "FULL");
+  headers.set("x-weir-rung", rung);
   headers.set("x-weir-queue-ms", "0");
   if (heldTokens !== null) headers.set("x-weir-held-tokens", String(heldTokens));
   setRateHeaders(headers, "requests", policy.limits, standings);
@@ -77,11 +78,14 @@ function setRateHeaders(
   }
   if (tightest === null) return;
   const { bucket, capacity, level } = tightest;
-  const missing = capacity * LEVEL_PER_UNIT - level;
+  const missing = capacity - level;
   headers.set(`x-ratelimit-limit-${unit}`, String(capacity));
-  headers.set(`x-ratelimit-remaining-${unit}`, String(Math.max(0, Math.floor(level / LEVEL_PER_UNIT))));
+  headers.set(`x-ratelimit-remaining-${unit}`, String(Math.max(0, Math.floor(level))));
   if (bucket.refillPerMinute > 0)
-    headers.set(`x-ratelimit-reset-${unit}`, duration(Math.ceil(missing / bucket.refillPerMinute)));
+    headers.set(
+      `x-ratelimit-reset-${unit}`,
+      duration(Math.ceil((missing / bucket.refillPerMinute) * 60_000)),
+    );
 }
 
 /** As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `1h0m0s`. */

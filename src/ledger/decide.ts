@@ -226,7 +226,7 @@ function standingsAfter(state: LedgerState, moves: readonly Move[], atMs: number
     const move = moves.find((candidate) => candidate.limit === limit.name);
     const moved =
       move === undefined ? 0 : (move.returned - move.spent) * LEVEL_PER_UNIT - move.forfeitedLevel;
-    return { limit: limit.name, level: levelAt(limit, atMs) + moved };
+    return { limit: limit.name, level: (levelAt(limit, atMs) + moved) / LEVEL_PER_UNIT };
   });
 }
 

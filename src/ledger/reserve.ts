@@ -33,7 +33,7 @@ export function decideReserve(state: LedgerState, command: Reserve, atMs: number
   for (const limit of state.limits.values()) {
     const amount = amountOf(limit.unit, hold);
     charges.push({ limit: limit.name, amount });
-    standings.push({ limit: limit.name, level: levelAt(limit, atMs) - amount * LEVEL_PER_UNIT });
+    standings.push({ limit: limit.name, level: levelAt(limit, atMs) / LEVEL_PER_UNIT - amount });
   }
   return {
     type: "reserved",
@@ -138,5 +138,8 @@ function codeOf(limit: LimitState, requestClass: RequestClass, amount: number, a
 }
 
 function standingsOf(state: LedgerState, atMs: number): Standing[] {
-  return [...state.limits.values()].map((limit) => ({ limit: limit.name, level: levelAt(limit, atMs) }));
+  return [...state.limits.values()].map((limit) => ({
+    limit: limit.name,
+    level: levelAt(limit, atMs) / LEVEL_PER_UNIT,
+  }));
 }

@@ -137,7 +137,7 @@ export interface Charge {
   readonly amount: number;
 }
 
-/** A limit as a decision left it. */
+/** A limit as a decision left it, for the answer's headers: in its unit, and maybe fractional. */
 export interface Standing {
   readonly limit: string;
   readonly level: number;

@@ -65,11 +65,12 @@ describe("headers", () => {
     setDecisionHeaders(headers, {
       requestId: "req_1",
       policy: policyOf(limits),
+      rung: "FULL",
       heldTokens: 12,
       standings: [
-        { limit: "tenant-tokens", level: 900 * 60_000 },
-        { limit: "small", level: -8_500 * 60_000 },
-        { limit: "tenant-requests", level: 9.5 * 60_000 },
+        { limit: "tenant-tokens", level: 900 },
+        { limit: "small", level: -8_500 },
+        { limit: "tenant-requests", level: 9.5 },
       ],
     });
     expect(headers.get("x-ratelimit-limit-tokens")).toBe("500");

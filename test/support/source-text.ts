@@ -115,10 +115,10 @@ export function functionsOf(source: string): FunctionSpan[] {
     head = "{};".includes(character) ? "" : head + character;
     const block = character === "}" ? open.pop() : undefined;
     if (block === undefined) continue;
-    if (FUNCTION_HEAD.test(block.head) && !NOT_A_FUNCTION.test(block.head)) {
-      spans.push({ line: block.line, lines: line - block.line + 1 });
-    } else if (IN_A_TYPE.test(block.head)) {
+    if (IN_A_TYPE.test(block.head)) {
       head = `${block.head}_`;
+    } else if (FUNCTION_HEAD.test(block.head) && !NOT_A_FUNCTION.test(block.head)) {
+      spans.push({ line: block.line, lines: line - block.line + 1 });
     }
   }
   return spans;

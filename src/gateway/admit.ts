@@ -1,0 +1,97 @@
+/**
+ * The verdict and what follows from it. Once `reserve` is on its way the ledger may hold something, so all
+ * of this runs under `waitUntil`: a caller who leaves changes what is settled, never whether.
+ */
+import type { LedgerEvent, Refused, Reserved } from "../ledger/types.ts";
+import type { Dialect } from "../providers/dialect.ts";
+import type { Admission, Context } from "./call.ts";
+import { type Exchange, startExchange } from "./exchange.ts";
+import { type Decision, setDecisionHeaders } from "./headers.ts";
+import { LedgerLine } from "./ledger-line.ts";
+import { Meter } from "./meter.ts";
+import { explain, refuse } from "./refusal.ts";
+
+export async function admit(
+  request: Request,
+  dialect: Dialect,
+  context: Context,
+  admission: Admission,
+): Promise<Response> {
+  const { policy, reserve, tenant } = admission;
+  const { requestId } = reserve;
+  const line = new LedgerLine(context.env.TENANT_LEDGER, tenant);
+  const verdict = line.reserve(reserve, policy).catch((error: unknown) => {
+    console.error(JSON.stringify({ weir: "ledger_unavailable", requestId, tenant, error: String(error) }));
+    return null;
+  });
+  // From here on the ledger may hold something: what follows happens whether or not the caller stays.
+  const answered = verdict.then((reply) => conclude(request, dialect, context, admission, line, reply));
+  context.waitUntil(answered);
+  return answered;
+}
+
+async function conclude(
+  request: Request,
+  dialect: Dialect,
+  context: Context,
+  admission: Admission,
+  line: LedgerLine,
+  reply: LedgerEvent | null,
+): Promise<Response> {
+  const { policy, reserve, tenant } = admission;
+  const { requestId } = reserve;
+  const decision = (event: Reserved | Refused): Decision => {
+    const { standings } = event;
+    if (event.type === "refused")
+      return { requestId, policy, standings, rung: "QUEUE_OR_REJECT", heldTokens: null };
+    const heldTokens = event.hold.inputTokens + event.hold.outputTokens;
+    return { requestId, policy, standings, rung: event.rung, heldTokens };
+  };
+  if (reply?.type === "refused") {
+    line.close();
+    const headers = new Headers();
+    setDecisionHeaders(headers, decision(reply));
+    return refuse(dialect, requestId, explain(reply, tenant), headers);
+  }
+  if (reply?.type !== "reserved") {
+    // Fail closed. The reserve may still have been booked: its id is closed, so that it cannot leak.
+    context.waitUntil(
+      line
+        .send({ type: "release", requestId, fence: null, evidence: "not_sent" })
+        .finally(() => line.close()),
+    );
+    return refuse(dialect, requestId, {
+      code: "ledger_unavailable",
+      message: "The ledger cannot be reached; nothing was sent.",
+    });
+  }
+  const { answer, done } = startExchange(exchangeOf(request, dialect, admission, line, reply));
+  context.waitUntil(done);
+  const answered = await answer;
+  const headers = answered.ok ? answered.response.headers : new Headers();
+  setDecisionHeaders(headers, decision(reply));
+  return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
+}
+
+function exchangeOf(
+  request: Request,
+  dialect: Dialect,
+  { call, counter, reserve, edited }: Admission,
+  line: LedgerLine,
+  lease: Reserved,
+): Exchange {
+  const { requestId } = lease;
+  const { provider } = call.target;
+  const { headers, signal } = request;
+  const upstream = {
+    provider,
+    dialect,
+    secret: call.secret,
+    headers,
+    body: edited.text,
+    requestId,
+    abort: new AbortController(),
+  };
+  const meter = new Meter(dialect, counter, reserve.inputTokens);
+  return { lease, line, meter, upstream, stripUsage: edited.stripUsage, signal };
+}

@@ -1,0 +1,34 @@
+/** What the steps of a request hand to one another. */
+import type { Reserve } from "../ledger/types.ts";
+import type { LedgerPolicy, ResolvedModel } from "../policy/resolve.ts";
+import type { RoutePolicy } from "../policy/schema.ts";
+import type { ChatRequest, EditedBody } from "../providers/dialect.ts";
+import type { Settings } from "../settings.ts";
+import type { Counter } from "../tokens/counter.ts";
+import type { Caller } from "./auth.ts";
+
+export interface Context {
+  readonly env: Cloudflare.Env;
+  readonly settings: Settings;
+  readonly waitUntil: (work: Promise<unknown>) => void;
+}
+
+/** A request that may be asked for: who, what, of which model, on which route. */
+export interface Call {
+  readonly chat: ChatRequest;
+  readonly caller: Caller;
+  readonly target: ResolvedModel;
+  readonly routeName: string;
+  readonly route: RoutePolicy;
+  readonly secret: string;
+}
+
+/** A request ready for its verdict: counted, and edited as it would be sent. */
+export interface Admission {
+  readonly tenant: string;
+  readonly call: Call;
+  readonly counter: Counter;
+  readonly policy: LedgerPolicy;
+  readonly reserve: Reserve;
+  readonly edited: EditedBody;
+}
