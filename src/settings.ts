@@ -10,6 +10,8 @@ export interface Settings {
   readonly keySecret: string;
   /** By the name in `providers.*.apiKeySecret`; all that the policy names are there. */
   readonly providerSecrets: ReadonlyMap<string, string>;
+  /** `serve` or `npm start`: not a deployment. */
+  readonly local: boolean;
 }
 
 export type ParsedSettings =
@@ -29,6 +31,7 @@ export function settingsOf(env: Cloudflare.Env): Promise<ParsedSettings> {
 
 export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings> {
   const problems: string[] = [];
+  const local = env.WEIR_LOCAL === "1";
   const keySecret = env.WEIR_KEY_SECRET ?? "";
   if (keySecret.length < KEY_SECRET_CHARACTERS_MIN) {
     problems.push(
@@ -41,8 +44,7 @@ export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings
     const secret = (env as unknown as Record<string, unknown>)[provider.apiKeySecret];
     if (typeof secret === "string" && secret !== "") providerSecrets.set(provider.apiKeySecret, secret);
     else problems.push(`${provider.apiKeySecret}: expected the secret of provider ${name}, received nothing`);
-    const objection =
-      env.WEIR_LOCAL === "1" || provider.allowPrivate ? null : addressObjection(provider.baseUrl);
+    const objection = local || provider.allowPrivate ? null : addressObjection(provider.baseUrl);
     if (objection !== null)
       problems.push(`WEIR_POLICY providers.${name}.baseUrl: ${objection}, received ${provider.baseUrl}`);
   }
@@ -50,7 +52,7 @@ export async function parseSettings(env: Cloudflare.Env): Promise<ParsedSettings
   const policyHash = await sha256(JSON.stringify(policy));
   return {
     ok: true,
-    settings: { policy, policyHash, policyEpoch: epochOf(env), keySecret, providerSecrets },
+    settings: { policy, policyHash, policyEpoch: epochOf(env), keySecret, providerSecrets, local },
   };
 }
 

@@ -65,7 +65,9 @@ async function conclude(
       message: "The ledger cannot be reached; nothing was sent.",
     });
   }
-  const { answer, done } = startExchange(exchangeOf(request, dialect, admission, line, reply));
+  const { answer, done } = startExchange(
+    exchangeOf(request, dialect, context.settings.local, admission, line, reply),
+  );
   context.waitUntil(done);
   const answered = await answer;
   const headers = answered.ok ? answered.response.headers : new Headers();
@@ -76,6 +78,7 @@ async function conclude(
 function exchangeOf(
   request: Request,
   dialect: Dialect,
+  local: boolean,
   { call, counter, reserve, edited }: Admission,
   line: LedgerLine,
   lease: Reserved,
@@ -91,6 +94,7 @@ function exchangeOf(
     body: edited.text,
     requestId,
     abort: new AbortController(),
+    local,
   };
   const meter = new Meter(dialect, counter, reserve.inputTokens);
   return { lease, line, meter, upstream, stripUsage: edited.stripUsage, signal };

@@ -3,6 +3,7 @@
 import type { ProviderPolicy } from "../policy/schema.ts";
 import type { Dialect } from "../providers/dialect.ts";
 import { upstreamHeaders } from "./headers.ts";
+import { takesConnections } from "./reachable.ts";
 
 export interface Upstream {
   readonly provider: ProviderPolicy;
@@ -13,6 +14,8 @@ export interface Upstream {
   readonly body: string;
   readonly requestId: string;
   readonly abort: AbortController;
+  /** The process runs on someone's own machine, where it may look whether the provider is there at all. */
+  readonly local: boolean;
 }
 
 export type Dispatched =
@@ -21,7 +24,7 @@ export type Dispatched =
   | { readonly outcome: "not_sent" }
   /** The caller left, or the provider was too slow: it had the prompt. */
   | { readonly outcome: "client_gone" | "timeout" }
-  /** It may or may not have been charged. */
+  /** It may or may not have been charged: a lost connection proves nothing. */
   | { readonly outcome: "unknown" };
 
 /** How a timeout is told from a caller who left, when both abort the same call. */
@@ -29,15 +32,8 @@ export class ProviderTimeout extends Error {
   override readonly name = "ProviderTimeout";
 }
 
-export async function dispatch({
-  provider,
-  dialect,
-  secret,
-  headers,
-  body,
-  requestId,
-  abort,
-}: Upstream): Promise<Dispatched> {
+export async function dispatch(upstream: Upstream): Promise<Dispatched> {
+  const { provider, dialect, secret, headers, body, requestId, abort, local } = upstream;
   const { signal } = abort;
   if (signal.aborted) return { outcome: "not_sent" };
   const timer = setTimeout(() => abort.abort(new ProviderTimeout()), provider.headersTimeoutMs);
@@ -51,19 +47,12 @@ export async function dispatch({
       signal,
     });
     return { outcome: "answered", response };
-  } catch (error) {
+  } catch {
     if (signal.aborted)
       return { outcome: signal.reason instanceof ProviderTimeout ? "timeout" : "client_gone" };
-    return { outcome: neverConnected(error) ? "not_sent" : "unknown" };
+    const neverSent = local && !(await takesConnections(provider.baseUrl));
+    return { outcome: neverSent ? "not_sent" : "unknown" };
   } finally {
     clearTimeout(timer);
   }
-}
-
-/** Only what proves that no connection came about; a connection that was lost proves nothing. */
-function neverConnected(error: unknown): boolean {
-  const message = error instanceof Error ? error.message : String(error);
-  return /connection refused|dns lookup failed|dns error|getaddrinfo|no route to host|network is unreachable/i.test(
-    message,
-  );
 }

@@ -3,18 +3,15 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
-import {
-  CAPTURE_EVERY_TOKENS,
-  CAPTURE_INTERVAL_MS,
-  ERROR_BODY_BYTES_MAX,
-  RENEWALS_PER_TTL,
-} from "./bounds.ts";
-import { dispatch, ProviderTimeout, type Upstream } from "./dispatch.ts";
+import { ERROR_BODY_BYTES_MAX } from "./bounds.ts";
+import { dispatch, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
+import { Heartbeat } from "./heartbeat.ts";
 import type { LedgerLine } from "./ledger-line.ts";
 import { maskSecret } from "./mask.ts";
 import { type Meter, tapFor } from "./meter.ts";
-import { type GatewayRefusal } from "./refusal.ts";
+import { pump } from "./pump.ts";
+import type { GatewayRefusal } from "./refusal.ts";
 
 export interface Exchange {
   readonly lease: Reserved;
@@ -47,10 +44,11 @@ async function carryOut(exchange: Exchange, give: (answer: Answer) => void): Pro
   const leave = () => upstream.abort.abort(new Error("the caller left"));
   signal.addEventListener("abort", leave);
   if (signal.aborted) leave();
-  const heartbeat = new Heartbeat(exchange);
+  const heartbeat = new Heartbeat(exchange.lease, line, exchange.meter);
   try {
     const dispatched = await dispatch(upstream);
-    if (dispatched.outcome === "answered") await relay(exchange, dispatched.response, heartbeat, give);
+    if (dispatched.outcome === "answered")
+      await relay(exchange, dispatched.response, { heartbeat, give, leave });
     else await settleUnanswered(exchange, dispatched.outcome, give);
   } catch (error) {
     // A bug of ours. The caller is told; the lease is frozen by the end of its session, never guessed at.
@@ -64,51 +62,6 @@ async function carryOut(exchange: Exchange, give: (answer: Answer) => void): Pro
     heartbeat.stop();
     signal.removeEventListener("abort", leave);
     line.close();
-  }
-}
-
-/** Keeps the lease alive while its worker lives, and tells the ledger what has been produced. */
-class Heartbeat {
-  readonly #exchange: Exchange;
-  readonly #timer: ReturnType<typeof setInterval>;
-  #captures = 0;
-  #capturedTokens = 0;
-  /** Set while a body is being read: how long the provider may be silent. */
-  idle: { readonly timeoutMs: number; lastReadAtMs: number } | null = null;
-
-  constructor(exchange: Exchange) {
-    this.#exchange = exchange;
-    const everyMs = Math.min(CAPTURE_INTERVAL_MS, exchange.lease.ttlMs / RENEWALS_PER_TTL);
-    this.#timer = setInterval(() => {
-      const { idle } = this;
-      if (idle !== null && Date.now() - idle.lastReadAtMs > idle.timeoutMs)
-        exchange.upstream.abort.abort(new ProviderTimeout());
-      this.#capture();
-    }, everyMs);
-  }
-
-  /** Between two beats, when much has been produced. */
-  progressed(): void {
-    if (this.#exchange.meter.soFar.outputTokens - this.#capturedTokens >= CAPTURE_EVERY_TOKENS)
-      this.#capture();
-  }
-
-  stop(): void {
-    clearInterval(this.#timer);
-  }
-
-  #capture(): void {
-    const { meter, lease, line } = this.#exchange;
-    const { outputTokens, inputTokens } = meter.soFar;
-    this.#captures += 1;
-    this.#capturedTokens = outputTokens;
-    const { requestId, fence } = lease;
-    // Before any output nothing is known to be used; the beat then only renews.
-    const size =
-      meter.anyOutput || meter.reported !== null
-        ? { inputTokens, outputTokens }
-        : { inputTokens: 0, outputTokens: 0 };
-    void line.send({ type: "capture", requestId, fence, usageEventId: `c${this.#captures}`, size });
   }
 }
 
@@ -139,13 +92,19 @@ async function settleUnanswered(
   give({ ok: false, refusal });
 }
 
+interface Attended {
+  readonly heartbeat: Heartbeat;
+  readonly give: (answer: Answer) => void;
+  /** Listens for the caller's departure, and ends the provider's call. */
+  readonly leave: () => void;
+}
+
 async function relay(
   exchange: Exchange,
   response: Response,
-  heartbeat: Heartbeat,
-  give: (answer: Answer) => void,
+  { heartbeat, give, leave }: Attended,
 ): Promise<void> {
-  const { lease, line, upstream } = exchange;
+  const { lease, line, meter, upstream, stripUsage, signal } = exchange;
   const { requestId, fence } = lease;
   const headers = returnedHeaders(response.headers);
   if (response.status >= 300) {
@@ -179,51 +138,19 @@ async function relay(
     ? { readable: null, writable: new WritableStream<Uint8Array>() }
     : new IdentityTransformStream();
   give({ ok: true, response: new Response(readable, { status: response.status, headers }) });
-  const ended = await pump(exchange, response, writable, heartbeat);
+  const tap = tapFor(response.headers.get("content-type"), meter, stripUsage);
+  if (tap.generatedWhole) signal.removeEventListener("abort", leave);
+  const ended = await pump({
+    body: response.body as ReadableStream<Uint8Array> | null,
+    writable,
+    tap,
+    abort: upstream.abort,
+    idleTimeoutMs: upstream.provider.idleTimeoutMs,
+    onProgress: () => heartbeat.progressed(),
+  });
   heartbeat.stop();
   await running;
   await settle(exchange, ended);
-}
-
-/** "complete" only if the provider's body came to its own end. */
-async function pump(
-  exchange: Exchange,
-  response: Response,
-  writable: WritableStream<Uint8Array>,
-  heartbeat: Heartbeat,
-): Promise<"complete" | "cut"> {
-  const { meter, upstream, stripUsage } = exchange;
-  const tap = tapFor(response.headers.get("content-type"), meter, stripUsage);
-  const writer = writable.getWriter();
-  const reader = (
-    response.body ?? new Blob([]).stream()
-  ).getReader() as ReadableStreamDefaultReader<Uint8Array>;
-  const idle = { timeoutMs: upstream.provider.idleTimeoutMs, lastReadAtMs: Date.now() };
-  heartbeat.idle = idle;
-  const forward = async (pieces: readonly Uint8Array[], read: () => void) => {
-    const writes = pieces.map((piece) => writer.write(piece));
-    read();
-    await Promise.all(writes);
-  };
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      idle.lastReadAtMs = Date.now();
-      const { forward: pieces, read } = tap.push(value);
-      await forward(pieces, read);
-      heartbeat.progressed();
-    }
-    const rest = tap.end();
-    await forward(rest, () => {});
-    await writer.close();
-    return "complete";
-  } catch (error) {
-    // Either side may have broken off. Both are told, so that neither keeps working for the other.
-    upstream.abort.abort(error);
-    await Promise.allSettled([reader.cancel(error), writer.abort(error)]);
-    return "cut";
-  }
 }
 
 async function settle({ lease, line, meter }: Exchange, ended: "complete" | "cut"): Promise<void> {

@@ -57,6 +57,12 @@ export class Meter {
     return this.#take(this.#dialect.readBody(text));
   }
 
+  /** A piece of a body that cannot be parsed: all of its text counts as output. */
+  readFragment(text: string): void {
+    this.malformed += 1;
+    this.#seenOutputTokens += this.#counter.count(text).tokens;
+  }
+
   #take(reading: Reading): Reading {
     // Totals, never deltas: a newer figure replaces the older, and a later null clears nothing.
     if (reading.usage !== null) this.#usage = reading.usage;
@@ -74,6 +80,10 @@ export interface Tap {
   push(chunk: Uint8Array): { readonly forward: readonly Uint8Array[]; readonly read: () => void };
   /** The provider's body has ended. */
   end(): readonly Uint8Array[];
+  /** It was cut instead: what came of it is read as far as it goes. */
+  cut(): void;
+  /** The answer was complete before its first byte came: nothing is saved by breaking it off. */
+  readonly generatedWhole: boolean;
 }
 
 /** By what the provider says it sends, whatever the request asked for. */
@@ -94,6 +104,8 @@ function streamTap(meter: Meter): Tap {
       if (last !== null) readFrame(meter, last);
       return [];
     },
+    cut: () => {},
+    generatedWhole: false,
   };
 }
 
@@ -108,6 +120,8 @@ function strippingTap(meter: Meter): Tap {
       const last = framer.flush();
       return last === null ? [] : kept([last]);
     },
+    cut: () => {},
+    generatedWhole: false,
   };
 }
 
@@ -122,17 +136,22 @@ function readFrame(meter: Meter, frame: SseFrame): Reading | null {
 function unaryTap(meter: Meter): Tap {
   const chunks: Uint8Array[] = [];
   let length = 0;
+  const takeFragment = () => meter.readFragment(new TextDecoder().decode(joined(chunks.splice(0), length)));
   return {
     push(chunk) {
+      chunks.push(chunk);
       length += chunk.byteLength;
-      if (length <= UNARY_READ_BYTES_MAX) chunks.push(chunk);
-      else chunks.length = 0;
+      if (length > UNARY_READ_BYTES_MAX) {
+        takeFragment();
+        length = 0;
+      }
       return { forward: [chunk], read: () => {} };
     },
     end() {
-      if (length > UNARY_READ_BYTES_MAX) meter.malformed += 1;
-      else meter.readBody(new TextDecoder().decode(joined(chunks, length)));
+      meter.readBody(new TextDecoder().decode(joined(chunks, length)));
       return [];
     },
+    cut: takeFragment,
+    generatedWhole: true,
   };
 }

@@ -96,6 +96,8 @@ export function refuse(
   };
   headers.set("x-weir-request-id", requestId);
   headers.set("x-weir-limited-by", wire.limitedBy);
+  // The SDKs' exceptions show the dialect's own error and the headers, not what stands beside the error.
+  headers.set("x-weir-code", refusal.code);
   if (retryAfterMs !== null) {
     headers.set("retry-after", String(Math.max(1, Math.ceil(retryAfterMs / 1_000))));
     headers.set("retry-after-ms", String(retryAfterMs));

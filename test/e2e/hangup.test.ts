@@ -16,6 +16,7 @@ beforeAll(async () => {
         headers: single,
         body: single,
         unary: single,
+        partial: single,
         evader: { ...single, tokens: { capacity: 8_000 } },
       },
     },
@@ -95,6 +96,24 @@ describe("a caller who leaves before the first byte", () => {
       await expectNextAdmitted(tenant);
     });
   }
+});
+
+// It was generated whole before its first byte: it is read to its end, which tells its exact price.
+it("SET-07 a caller who leaves inside a unary answer is charged what the provider reports of all of it", async () => {
+  // Byte by byte, so that the rest is still to come when they leave.
+  const leaver = await Leaver.call(
+    stack,
+    { model: told("tokens=400&cut=1"), max_tokens: 400, n: 20 },
+    "partial",
+  );
+  await leaver.bytes(2_000);
+  leaver.reset();
+  const settled = await soon(() => expectOver("partial"), 5_000);
+  const [record] = (await stack.simulatorRequests()).filter(
+    ({ plannedOutputTokens }) => plannedOutputTokens === 8_000,
+  );
+  expect(record?.usage).toEqual({ promptTokens: 13, completionTokens: 8_000 });
+  expect(settled).toBe(8_013);
 });
 
 it("SET-06 leaving early again and again evades nothing: the bucket is used up", async () => {

@@ -38,15 +38,24 @@ export class Leaver {
   }
 
   /** Reads on until so many chunks with content have come; whatever came is read, so nothing is left behind. */
-  async contentChunks(count: number): Promise<void> {
+  contentChunks(count: number): Promise<void> {
+    return this.#read((text) => text.split('"delta":{"content":" ').length > count);
+  }
+
+  /** Reads on until so much of the body has come. */
+  bytes(count: number): Promise<void> {
+    return this.#read((text) => text.length >= count);
+  }
+
+  async #read(enough: (text: string) => boolean): Promise<void> {
     const answer = await this.#answer;
     answer.on("error", () => {});
     await new Promise<void>((resolve, reject) => {
       answer.on("data", (bytes: Buffer) => {
         this.#text += bytes.toString("latin1");
-        if (this.#text.split('"delta":{"content":"').length > count) resolve();
+        if (enough(this.#text)) resolve();
       });
-      answer.once("close", () => reject(new Error(`the answer ended before ${count} chunks: ${this.#text}`)));
+      answer.once("close", () => reject(new Error(`the answer ended too soon: ${this.#text}`)));
     });
   }
 

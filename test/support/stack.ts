@@ -213,11 +213,6 @@ export class Stack {
     return Buffer.from(await (await fetch(`${this.providerUrl}/sim/stream/${id}`)).arrayBuffer());
   }
 
-  /** What the gateway wrote to its standard error in this life. */
-  get complaints(): string {
-    return this.#gateway?.command.output.stderr ?? "";
-  }
-
   /** Another life of the gateway on the same state. */
   async restart(): Promise<void> {
     await this.#endGateway("SIGTERM");
