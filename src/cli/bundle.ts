@@ -1,5 +1,5 @@
 /** One worker in one file, as the deployment would bundle it. */
-import { build } from "esbuild";
+import { build, stop } from "esbuild";
 import { Problem } from "./problem.ts";
 
 export async function bundleWorker({ entry, outfile }: { entry: string; outfile: string }): Promise<void> {
@@ -18,6 +18,9 @@ export async function bundleWorker({ entry, outfile }: { entry: string; outfile:
     });
   } catch (error) {
     throw new Problem(...bundlingErrors(error));
+  } finally {
+    // It is a process of its own, which would stay for as long as we do.
+    await stop();
   }
 }
 
