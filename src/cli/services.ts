@@ -9,6 +9,8 @@ import { messageOf, Problem } from "./problem.ts";
 import { lockState } from "./state-lock.ts";
 import { type Running, startService } from "./workerd.ts";
 
+const ORPHAN_CHECK_MS = 250;
+
 export interface Gateway extends Address {
   readonly policy: string;
   readonly stateDir: string;
@@ -97,15 +99,21 @@ export function requireProviderSecrets({ providers }: Policy, environment: Gatew
   );
 }
 
-/** Runs until a signal or the death of one of the services; then none of them is left. */
+/** Runs until it is told to stop or one of the services dies; then none of them is left. */
 export async function untilStopped(services: readonly Running[]): Promise<number> {
-  const signalled = new Promise<null>((stop) => {
-    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => stop(null));
-  });
-  const death = await Promise.race([signalled, ...services.map(({ ended }) => ended)]);
+  const death = await Promise.race([toldToStop(), ...services.map(({ ended }) => ended)]);
   await Promise.all(services.map((service) => service.stop()));
   if (death === null) return 0;
   throw new Problem(death);
+}
+
+function toldToStop(): Promise<null> {
+  return new Promise((stop) => {
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => stop(null));
+    // An npm that is killed outright has no last word, and whoever killed it meant us.
+    const npm = process.env["npm_lifecycle_event"] === undefined ? null : process.ppid;
+    setInterval(() => npm !== null && npm !== process.ppid && stop(null), ORPHAN_CHECK_MS).unref();
+  });
 }
 
 function textsNamed(pattern: RegExp, environment: Gateway["environment"]): Record<string, string> {

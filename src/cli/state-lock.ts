@@ -22,6 +22,7 @@ export async function lockState(stateDir: string): Promise<void> {
   lock.listen(path);
   await once(lock, "listening");
   lock.unref();
+  process.once("exit", () => rmSync(path, { force: true }));
 }
 
 async function isAnswered(path: string): Promise<boolean> {

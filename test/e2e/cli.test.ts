@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { verifyVirtualKey } from "../../src/gateway/virtual-key.ts";
-import { type Command, isSilent, runCommand } from "../support/command.ts";
+import { type Command, isSilent, runCommand, runScript } from "../support/command.ts";
 
 const SECRET = "a secret of thirty-two characters or more";
 const SECRETS = { WEIR_KEY_SECRET: SECRET, PROVIDER_SIMULATOR_KEY: "sk-simulated" };
@@ -158,6 +158,28 @@ describe("serve", () => {
     command.child.kill("SIGKILL");
     await command.exitCode;
     expect(await isSilent(port)).toBe(true);
+  });
+
+  it.each(["SIGTERM", "SIGKILL"] as const)(
+    "leaves no process after %s for the npm that runs it",
+    async (signal) => {
+      const command = runScript("serve", ["--policy", POLICY, "--port", "0", "--state", stateDir()], SECRETS);
+      const port = portOf(await command.ready);
+      command.child.kill(signal);
+      await command.exitCode;
+      expect(await isSilent(port)).toBe(true);
+    },
+  );
+
+  it("takes a policy that no environment variable could hold", async () => {
+    const file = join(home, "large.json");
+    const tenants = Object.fromEntries(
+      Array.from({ length: 20_000 }, (_, tenant) => [`tenant-${tenant}`, {}]),
+    );
+    writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(POLICY, "utf8")), tenants }));
+    const command = run("serve.ts", ["--policy", file, "--port", "0", "--state", stateDir()], SECRETS);
+    const port = portOf(await command.ready);
+    expect(await (await fetch(`http://127.0.0.1:${port}/readyz`)).json()).toMatchObject({ ready: true });
   });
 
   it("takes up its state where a killed one left it", async () => {

@@ -22,7 +22,21 @@ export function runCommand(
   args: readonly string[],
   environment: Record<string, string> = {},
 ): Command {
-  const child = spawn(process.execPath, [join(ROOT, "src/cli", script), ...args], {
+  return runProcess(process.execPath, [join(ROOT, "src/cli", script), ...args], environment);
+}
+
+/** The same by its name in package.json, as a user types it. */
+export function runScript(
+  name: string,
+  args: readonly string[],
+  environment: Record<string, string> = {},
+): Command {
+  return runProcess("npm", ["run", name, "--", ...args], environment);
+}
+
+function runProcess(file: string, args: readonly string[], environment: Record<string, string>): Command {
+  const child = spawn(file, args, {
+    cwd: ROOT,
     env: { PATH: process.env["PATH"], ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -58,7 +58,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
 /** Packages and the platform, by who may name them. Types of the platform are ambient and need no import. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   worker: ["hono"],
-  gateway: ["jose", "uuid", "hono"],
+  gateway: ["jose", "uuid", "hono", "cloudflare:sockets"],
   admin: ["jose", "uuid", "hono"],
   tokens: ["js-tiktoken"],
   policy: ["valibot"],
