@@ -5,8 +5,8 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
@@ -22,6 +22,8 @@ export interface Startup {
   readonly emptyCpuMs: number;
   readonly weirCpuMs: number;
   readonly evaluationCpuMs: number;
+  /** Every round, in its order: the two take turns. */
+  readonly rounds: { readonly emptyCpuMs: readonly number[]; readonly weirCpuMs: readonly number[] };
 }
 
 /** Bundles as `npm run deploy` would, without deploying. */
@@ -50,6 +52,7 @@ export async function measureStartup(bundle: string, rounds: number): Promise<St
     emptyCpuMs,
     weirCpuMs,
     evaluationCpuMs: weirCpuMs - emptyCpuMs,
+    rounds: { emptyCpuMs: empty, weirCpuMs: weir },
   };
 }
 
@@ -104,6 +107,11 @@ function median(values: readonly number[]): number {
 
 if (import.meta.main) {
   const outdir = mkdtempSync(join(tmpdir(), "weir-bundle-"));
-  console.log(JSON.stringify(await measureStartup(await deploymentBundle(outdir), 15), null, 2));
+  const startup = await measureStartup(await deploymentBundle(outdir), 15);
   rmSync(outdir, { recursive: true, force: true });
+  const machine = { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version };
+  const report = JSON.stringify({ command: "npm run bench:startup", machine, ...startup }, null, 2);
+  mkdirSync(join(import.meta.dirname, "results"), { recursive: true });
+  writeFileSync(join(import.meta.dirname, "results/startup.json"), `${report}\n`);
+  console.log(report);
 }
