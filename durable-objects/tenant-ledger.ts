@@ -43,38 +43,49 @@ export class TenantLedger extends DurableObject {
 
   /** The same, without a session: for a caller whose session broke. */
   run(command: Command): LedgerEvent {
-    const { events, reply } = turn(this.#state, command, Date.now());
-    this.#record(events);
-    return reply;
+    return this.#recorded(() => {
+      const { events, reply } = turn(this.#state, command, Date.now());
+      return { events, result: reply };
+    });
   }
 
   balance(): Balance {
-    this.#record(sweep(this.#state, Date.now()));
-    return balanceOf(this.#state, this.#tenant);
+    return this.#swept(() => balanceOf(this.#state, this.#tenant));
   }
 
   reservation(requestId: string): Reservation | null {
-    this.#record(sweep(this.#state, Date.now()));
-    return reservationOf(this.#state, requestId);
+    return this.#swept(() => reservationOf(this.#state, requestId));
   }
 
   /** At least once, at most a minute late: only a reminder, for the inline sweep is what correctness rests on. */
   override alarm(): void {
     this.#alarmAtMs = null;
-    const events = sweep(this.#state, Date.now());
-    this.#record(events);
+    this.#swept(() => undefined);
+    // Also when nothing was due: the head may have been renewed since.
     this.#arm();
   }
 
-  #record(events: readonly LedgerEvent[]): void {
+  #swept<T>(read: () => T): T {
+    return this.#recorded(() => {
+      const events = sweep(this.#state, Date.now());
+      return { events, result: read() };
+    });
+  }
+
+  /** Whatever happens between the first change of memory and the record, memory may not stay ahead of it. */
+  #recorded<T>(change: () => { readonly events: readonly LedgerEvent[]; readonly result: T }): T {
     try {
+      const { events, result } = change();
       const recorded = events.filter(isRecorded);
-      if (recorded.length === 0) return;
-      this.#store.record(recorded, this.#state);
-      this.#arm();
+      if (recorded.length > 0) {
+        this.#store.record(recorded, this.#state);
+        this.#arm();
+      }
+      return result;
     } catch (error) {
-      // A statement that throws does not reset the object: memory would stay ahead of the record.
-      this.ctx.abort(`the record could not be written: ${String(error)}`);
+      // A statement that throws does not reset the object by itself.
+      this.ctx.abort(`the turn could not be recorded: ${String(error)}`);
+      throw error;
     }
   }
 

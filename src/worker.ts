@@ -81,6 +81,11 @@ app.get("/t/:tenant/balance", async (c) => {
   }
 });
 
+app.all("/t/:tenant/balance", () => {
+  const message = "Only GET is served here.";
+  return refuse(null, newRequestId(), { code: "method_not_allowed", message }, new Headers({ allow: "GET" }));
+});
+
 app.notFound((c) => {
   const message = `${c.req.method} ${c.req.path} is not served. Unknown paths are refused: nothing is proxied unmetered.`;
   return refuse(dialectNear(pathBelowTenant(c.req.path)), newRequestId(), { code: "unknown_path", message });

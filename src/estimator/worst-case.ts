@@ -2,16 +2,14 @@
 export interface OutputBound {
   readonly maxOutputTokens: number;
   readonly outputDeclared: boolean;
-  readonly inputTokens: number;
-  /** Of the smallest tokens bucket; null when none bounds tokens. */
-  readonly capacityTokens: number | null;
+  /** The most output that the limits could ever hold beside the input; Infinity when none bounds it. */
+  readonly roomTokens: number;
 }
 
 /**
- * A ceiling that nobody declared is clipped to what the bucket could ever hold: a request without
- * `max_tokens` must not be refused for the model's context window.
+ * A ceiling that nobody declared is clipped to what could ever be held: a request without `max_tokens`
+ * must not be refused for the model's context window.
  */
-export function worstCaseOutputTokens(bound: OutputBound): number {
-  if (bound.outputDeclared || bound.capacityTokens === null) return bound.maxOutputTokens;
-  return Math.max(1, Math.min(bound.maxOutputTokens, bound.capacityTokens - bound.inputTokens));
+export function worstCaseOutputTokens({ maxOutputTokens, outputDeclared, roomTokens }: OutputBound): number {
+  return outputDeclared ? maxOutputTokens : Math.max(1, Math.min(maxOutputTokens, roomTokens));
 }

@@ -43,9 +43,16 @@ async function conclude(
   const decision = (event: Reserved | Refused): Decision => {
     const { standings } = event;
     if (event.type === "refused")
-      return { requestId, policy, standings, rung: "QUEUE_OR_REJECT", heldTokens: null };
+      return {
+        requestId,
+        policy,
+        policyHash: policy.hash,
+        standings,
+        rung: "QUEUE_OR_REJECT",
+        heldTokens: null,
+      };
     const heldTokens = event.hold.inputTokens + event.hold.outputTokens;
-    return { requestId, policy, standings, rung: event.rung, heldTokens };
+    return { requestId, policy, policyHash: event.policyHash, standings, rung: event.rung, heldTokens };
   };
   if (reply?.type === "refused") {
     line.close();
@@ -96,6 +103,13 @@ function exchangeOf(
     abort: new AbortController(),
     local,
   };
-  const meter = new Meter(dialect, counter, reserve.inputTokens);
-  return { lease, line, meter, upstream, stripUsage: edited.stripUsage, signal };
+  const meter = new Meter(dialect, counter, reserve.inputTokens, call.chat.completions);
+  return {
+    lease,
+    line,
+    meter,
+    upstream,
+    asked: { stream: call.chat.stream, stripUsage: edited.stripUsage },
+    signal,
+  };
 }

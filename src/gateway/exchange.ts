@@ -3,7 +3,12 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
-import { ERROR_BODY_BYTES_MAX } from "./bounds.ts";
+import {
+  DRAIN_MAX_MS,
+  ERROR_BODY_BYTES_MAX,
+  ERROR_BODY_WAIT_MS,
+  PROVIDER_REQUEST_ID_LENGTH_MAX,
+} from "./bounds.ts";
 import { dispatch, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
 import { Heartbeat } from "./heartbeat.ts";
@@ -18,7 +23,8 @@ export interface Exchange {
   readonly line: LedgerLine;
   readonly meter: Meter;
   readonly upstream: Upstream;
-  readonly stripUsage: boolean;
+  /** What the request, as sent, asked for. */
+  readonly asked: { readonly stream: boolean; readonly stripUsage: boolean };
   /** The caller's own end: fires when they leave, where the runtime notices. */
   readonly signal: AbortSignal;
 }
@@ -41,14 +47,14 @@ export function startExchange(exchange: Exchange): {
 
 async function carryOut(exchange: Exchange, give: (answer: Answer) => void): Promise<void> {
   const { upstream, signal, line } = exchange;
-  const leave = () => upstream.abort.abort(new Error("the caller left"));
-  signal.addEventListener("abort", leave);
-  if (signal.aborted) leave();
+  const departure = new Departure(upstream.abort, exchange.meter);
+  signal.addEventListener("abort", departure.happened);
+  if (signal.aborted) departure.happened();
   const heartbeat = new Heartbeat(exchange.lease, line, exchange.meter);
   try {
     const dispatched = await dispatch(upstream);
     if (dispatched.outcome === "answered")
-      await relay(exchange, dispatched.response, { heartbeat, give, leave });
+      await relay(exchange, dispatched.response, { heartbeat, give, departure });
     else await settleUnanswered(exchange, dispatched.outcome, give);
   } catch (error) {
     // A bug of ours. The caller is told; the lease is frozen by the end of its session, never guessed at.
@@ -60,7 +66,8 @@ async function carryOut(exchange: Exchange, give: (answer: Answer) => void): Pro
     });
   } finally {
     heartbeat.stop();
-    signal.removeEventListener("abort", leave);
+    signal.removeEventListener("abort", departure.happened);
+    departure.stop();
     line.close();
   }
 }
@@ -92,21 +99,42 @@ async function settleUnanswered(
   give({ ok: false, refusal });
 }
 
+/** What the caller's leaving does to the provider's call: ends it, or what remains of it within a bound. */
+class Departure {
+  readonly #abort: AbortController;
+  readonly #meter: Meter;
+  #timer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(abort: AbortController, meter: Meter) {
+    this.#abort = abort;
+    this.#meter = meter;
+  }
+
+  readonly happened = (): void => {
+    const end = () => this.#abort.abort(new Error("the caller left"));
+    if (!this.#meter.finished) end();
+    else this.#timer ??= setTimeout(end, DRAIN_MAX_MS);
+  };
+
+  stop(): void {
+    if (this.#timer !== null) clearTimeout(this.#timer);
+  }
+}
+
 interface Attended {
   readonly heartbeat: Heartbeat;
   readonly give: (answer: Answer) => void;
-  /** Listens for the caller's departure, and ends the provider's call. */
-  readonly leave: () => void;
+  readonly departure: Departure;
 }
 
 async function relay(
   exchange: Exchange,
   response: Response,
-  { heartbeat, give, leave }: Attended,
+  { heartbeat, give, departure }: Attended,
 ): Promise<void> {
-  const { lease, line, meter, upstream, stripUsage, signal } = exchange;
+  const { lease, line, meter, upstream, asked } = exchange;
   const { requestId, fence } = lease;
-  const headers = returnedHeaders(response.headers);
+  const headers = returnedHeaders(response.headers, upstream.secret);
   if (response.status >= 300) {
     // Refused before any output: tokens go back whole, and the request unit the provider counted stays spent.
     const released = line.send({ type: "release", requestId, fence, evidence: "provider_refused" });
@@ -124,13 +152,17 @@ async function relay(
       const body =
         response.body === null
           ? null
-          : await maskSecret(response.body, upstream.secret, ERROR_BODY_BYTES_MAX);
+          : await maskSecret(response.body, upstream.secret, {
+              bytesMax: ERROR_BODY_BYTES_MAX,
+              waitMs: ERROR_BODY_WAIT_MS,
+            });
       give({ ok: true, response: new Response(body, { status: response.status, headers }) });
     }
     await released;
     return;
   }
-  const providerRequestId = response.headers.get("x-request-id") ?? response.headers.get("request-id");
+  const named = response.headers.get("x-request-id") ?? response.headers.get("request-id");
+  const providerRequestId = named?.slice(0, PROVIDER_REQUEST_ID_LENGTH_MAX) ?? null;
   const running = line.send({ type: "running", requestId, fence, providerRequestId });
   // Some statuses may not carry a body; whatever the provider sends then is read, and goes nowhere.
   const bodiless = response.status === 204 || response.status === 205;
@@ -138,8 +170,7 @@ async function relay(
     ? { readable: null, writable: new WritableStream<Uint8Array>() }
     : new IdentityTransformStream();
   give({ ok: true, response: new Response(readable, { status: response.status, headers }) });
-  const tap = tapFor(response.headers.get("content-type"), meter, stripUsage);
-  if (tap.generatedWhole) signal.removeEventListener("abort", leave);
+  const tap = tapFor(response.headers.get("content-type"), meter, asked);
   const ended = await pump({
     body: response.body as ReadableStream<Uint8Array> | null,
     writable,
@@ -147,6 +178,7 @@ async function relay(
     abort: upstream.abort,
     idleTimeoutMs: upstream.provider.idleTimeoutMs,
     onProgress: () => heartbeat.progressed(),
+    onCallerGone: departure.happened,
   });
   heartbeat.stop();
   await running;
@@ -160,7 +192,13 @@ async function settle({ lease, line, meter }: Exchange, ended: "complete" | "cut
     await line.send({ type: "release", requestId, fence, evidence: "provider_refused" });
     return;
   }
-  const exact = meter.reported !== null && !meter.failed && (ended === "complete" || meter.final);
-  const usage = exact && meter.reported !== null ? meter.reported : meter.soFar;
-  await line.send({ type: "settle", requestId, fence, usage, basis: exact ? "exact" : "under_estimate" });
+  const exact = ended === "complete" || meter.final ? meter.exact : null;
+  const usage = exact ?? meter.soFar;
+  await line.send({
+    type: "settle",
+    requestId,
+    fence,
+    usage,
+    basis: exact === null ? "under_estimate" : "exact",
+  });
 }

@@ -3,9 +3,9 @@ import type { Standing } from "../ledger/types.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 import type { Limit } from "../policy/schema.ts";
 
-/** Everything else stays here: credentials, cookies, addresses, and whatever the platform added. */
+/** Everything else stays here: credentials, cookies, addresses, which account to bill, and what the platform added. */
 const FORWARDED =
-  /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-[a-z-]+|x-stainless-[a-z-]+)$/;
+  /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-beta|x-stainless-[a-z-]+)$/;
 
 /** The runtime decodes and re-frames the body; the rest is about one connection, or about another origin's cookies. */
 const NOT_RETURNED =
@@ -29,10 +29,10 @@ export function upstreamHeaders(
 }
 
 /** The provider's own answer headers, its limits under a name that says whose they are. */
-export function returnedHeaders(upstream: Headers): Headers {
+export function returnedHeaders(upstream: Headers, secret: string): Headers {
   const headers = new Headers();
   for (const [name, value] of upstream) {
-    if (NOT_RETURNED.test(name)) continue;
+    if (NOT_RETURNED.test(name) || value.includes(secret)) continue;
     headers.append(PROVIDER_RATE.test(name) ? name.replace(/^x-/, "x-provider-") : name, value);
   }
   return headers;
@@ -41,6 +41,8 @@ export function returnedHeaders(upstream: Headers): Headers {
 export interface Decision {
   readonly requestId: string;
   readonly policy: LedgerPolicy;
+  /** The policy that the ledger judged by. */
+  readonly policyHash: string;
   /** The rung of the ladder that decided: what was sent, or that nothing was. */
   readonly rung: "FULL" | "QUEUE_OR_REJECT";
   /** Null when nothing was held. */
@@ -50,10 +52,10 @@ export interface Decision {
 
 export function setDecisionHeaders(
   headers: Headers,
-  { requestId, policy, rung, heldTokens, standings }: Decision,
+  { requestId, policy, policyHash, rung, heldTokens, standings }: Decision,
 ): void {
   headers.set("x-weir-request-id", requestId);
-  headers.set("x-weir-policy", policy.hash);
+  headers.set("x-weir-policy", policyHash);
   headers.set("x-weir-rung", rung);
   headers.set("x-weir-queue-ms", "0");
   if (heldTokens !== null) headers.set("x-weir-held-tokens", String(heldTokens));

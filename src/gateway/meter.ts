@@ -13,24 +13,44 @@ export class Meter {
   readonly #dialect: Dialect;
   readonly #counter: Counter;
   readonly #countedInputTokens: number;
+  readonly #completions: number;
   #usage: Usage | null = null;
   #seenOutputTokens = 0;
   /** The provider reported a failure inside its 200. */
   failed = false;
   /** Payloads that could not be read. */
   malformed = 0;
-  /** The chunk that ends all usage has been seen, so the figure is the final one. */
+  /** The chunk that ends all usage has been seen and nothing came after it, so the figure is the final one. */
   final = false;
+  /** Output came after the last figure, which therefore cannot be the whole. */
+  #staleUsage = false;
+  #finishedChoices = 0;
 
-  constructor(dialect: Dialect, counter: Counter, countedInputTokens: number) {
+  constructor(dialect: Dialect, counter: Counter, countedInputTokens: number, completions: number) {
     this.#dialect = dialect;
     this.#counter = counter;
     this.#countedInputTokens = countedInputTokens;
+    this.#completions = completions;
   }
 
   /** The provider's own figure; null until it gave one. */
   get reported(): Usage | null {
     return this.#usage;
+  }
+
+  /** The provider's figure for the whole answer so far; null when it gave none, or wrote on after it. */
+  get exact(): Usage | null {
+    return this.failed || this.#staleUsage ? null : this.#usage;
+  }
+
+  /** Every choice has said why it ended. */
+  get finished(): boolean {
+    return this.#finishedChoices >= this.#completions;
+  }
+
+  /** A unary answer begins when it is complete. */
+  answeredWhole(): void {
+    this.#finishedChoices = this.#completions;
   }
 
   get anyOutput(): boolean {
@@ -67,8 +87,10 @@ export class Meter {
     // Totals, never deltas: a newer figure replaces the older, and a later null clears nothing.
     if (reading.usage !== null) this.#usage = reading.usage;
     if (reading.text !== "") this.#seenOutputTokens += this.#counter.count(reading.text).tokens;
+    if (reading.usage !== null || reading.text !== "") this.#staleUsage = reading.usage === null;
+    this.final = reading.usageOnly || (this.final && reading.text === "");
+    this.#finishedChoices += reading.finishedChoices;
     if (reading.error) this.failed = true;
-    if (reading.usageOnly) this.final = true;
     if (reading.malformed) this.malformed += 1;
     return reading;
   }
@@ -82,13 +104,19 @@ export interface Tap {
   end(): readonly Uint8Array[];
   /** It was cut instead: what came of it is read as far as it goes. */
   cut(): void;
-  /** The answer was complete before its first byte came: nothing is saved by breaking it off. */
-  readonly generatedWhole: boolean;
+  /** All output has been generated: a unary answer with its first byte, a stream when every choice has finished. */
+  readonly generatedWhole: () => boolean;
 }
 
-/** By what the provider says it sends, whatever the request asked for. */
-export function tapFor(contentType: string | null, meter: Meter, stripUsage: boolean): Tap {
-  if (!/^text\/event-stream\b/i.test(contentType ?? "")) return unaryTap(meter);
+/** By what the provider says it sends, whatever the request asked for; by the request only where the provider is silent. */
+export function tapFor(
+  contentType: string | null,
+  meter: Meter,
+  asked: { stream: boolean; stripUsage: boolean },
+): Tap {
+  const { stream, stripUsage } = asked;
+  const events = contentType === null ? stream : /^text\/event-stream\b/i.test(contentType);
+  if (!events) return unaryTap(meter);
   return stripUsage ? strippingTap(meter) : streamTap(meter);
 }
 
@@ -105,7 +133,7 @@ function streamTap(meter: Meter): Tap {
       return [];
     },
     cut: () => {},
-    generatedWhole: false,
+    generatedWhole: () => meter.finished,
   };
 }
 
@@ -121,7 +149,7 @@ function strippingTap(meter: Meter): Tap {
       return last === null ? [] : kept([last]);
     },
     cut: () => {},
-    generatedWhole: false,
+    generatedWhole: () => meter.finished,
   };
 }
 
@@ -134,6 +162,7 @@ function readFrame(meter: Meter, frame: SseFrame): Reading | null {
 }
 
 function unaryTap(meter: Meter): Tap {
+  meter.answeredWhole();
   const chunks: Uint8Array[] = [];
   let length = 0;
   const takeFragment = () => meter.readFragment(new TextDecoder().decode(joined(chunks.splice(0), length)));
@@ -152,6 +181,6 @@ function unaryTap(meter: Meter): Tap {
       return [];
     },
     cut: takeFragment,
-    generatedWhole: true,
+    generatedWhole: () => meter.finished,
   };
 }

@@ -13,6 +13,7 @@ export interface Pump {
   /** How long the provider may be silent; a caller who reads slowly is not its silence. */
   readonly idleTimeoutMs: number;
   readonly onProgress: () => void;
+  readonly onCallerGone: () => void;
 }
 
 /** "complete" only if the provider's body came to its own end. Either way both sides are closed. */
@@ -23,6 +24,7 @@ export async function pump({
   abort,
   idleTimeoutMs,
   onProgress,
+  onCallerGone,
 }: Pump): Promise<"complete" | "cut"> {
   const writer = writable.getWriter();
   const reader = (body ?? nothing()).getReader();
@@ -34,8 +36,9 @@ export async function pump({
     try {
       await Promise.all(writes);
     } catch (error) {
-      // A unary answer was generated whole before its first byte: reading on costs nothing and tells its price.
-      if (!tap.generatedWhole) throw error;
+      onCallerGone();
+      // Nothing is saved by breaking off what was generated whole, and reading on tells its price.
+      if (!tap.generatedWhole()) throw error;
       callerGone = true;
     }
   };

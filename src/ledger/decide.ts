@@ -3,7 +3,7 @@
  * precedence with early returns; past the marked line the command must succeed.
  */
 import { LEVEL_PER_UNIT } from "./bounds.ts";
-import { amountOf, levelAt } from "./limits.ts";
+import { amountOf, type LimitState, levelAt } from "./limits.ts";
 import { refusal } from "./refuse.ts";
 import { decideReserve } from "./reserve.ts";
 import { isOpen, type Lease, type LedgerState, tokensOf } from "./state.ts";
@@ -91,7 +91,7 @@ function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs:
   const moves: Move[] = [];
   for (const charge of lease.charges) {
     const limit = state.limits.get(charge.limit);
-    if (limit?.unit !== "in_flight_tokens") continue;
+    if (limit?.unit !== "in_flight_tokens" || limit.generation !== charge.generation) continue;
     const stillInFlight = Math.max(0, tokensOf(lease.hold) - tokensOf(captured));
     const returned = Math.max(0, charge.amount - stillInFlight);
     if (returned > 0) moves.push({ limit: charge.limit, returned, spent: 0, forfeitedLevel: 0 });
@@ -130,7 +130,9 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
     return refusal("stale_fence", requestId, atMs, { state: lease.state });
   if (lease.state === "RELEASED") return unchanged(requestId, atMs);
   const neverSent = lease.state === "RESERVED";
-  const sentAndProven = (lease.state === "DISPATCHED" || lease.state === "RUNNING") && evidence !== null;
+  // Also of a frozen lease: its outcome is known now. What was captured is proof of the contrary.
+  const maySayNo = ["DISPATCHED", "RUNNING", "RECONCILING"].includes(lease.state);
+  const sentAndProven = maySayNo && evidence !== null && tokensOf(lease.captured) === 0;
   if (!neverSent && !sentAndProven) return invalidState(lease, atMs);
   // Past this line the release must succeed. The provider counted a call it refused, so its request unit stays spent.
   const keepsRequest = sentAndProven && evidence === "provider_refused";
@@ -193,30 +195,25 @@ function settlement(
   };
 }
 
-/** Ends every hold of the lease and says what is spent in its place. A refund stops at capacity. */
+/** Ends every hold of the lease and says what is spent in its place, beyond what was spent before. A refund stops at capacity. */
 function movesOf(
   state: LedgerState,
   lease: Lease,
   atMs: number,
-  spentOf: (limit: {
-    readonly kind: "bucket" | "gauge";
-    readonly unit: Parameters<typeof amountOf>[0];
-  }) => number,
+  spentOf: (limit: LimitState) => number,
 ): Move[] {
   const moves: Move[] = [];
-  for (const { limit: name, amount: returned } of lease.charges) {
-    const limit = state.limits.get(name);
-    if (limit === undefined) continue; // dropped by a later policy: nothing is left to give back to
-    const spent = spentOf(limit);
+  for (const charge of lease.charges) {
+    const limit = state.limits.get(charge.limit);
+    // A later policy dropped the limit, or began another by its name: nothing is left to give back to.
+    if (limit?.generation !== charge.generation) continue;
+    const returned = charge.amount;
+    const spent = Math.max(0, spentOf(limit) - charge.spent);
     if (returned === 0 && spent === 0) continue;
-    const capacityLevel = limit.capacity * LEVEL_PER_UNIT;
     const level = levelAt(limit, atMs) + (returned - spent) * LEVEL_PER_UNIT;
-    moves.push({
-      limit: name,
-      returned,
-      spent,
-      forfeitedLevel: limit.kind === "bucket" ? Math.max(0, level - capacityLevel) : 0,
-    });
+    const overfull = level - limit.capacity * LEVEL_PER_UNIT;
+    const forfeitedLevel = limit.kind === "bucket" ? Math.max(0, overfull) : 0;
+    moves.push({ limit: limit.name, returned, spent, forfeitedLevel });
   }
   return moves;
 }

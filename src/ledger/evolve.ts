@@ -77,9 +77,10 @@ function apply(state: LedgerState, event: RecordedEvent): void {
 function setPolicy(state: LedgerState, { policy, atMs }: PolicySet): void {
   const previous = new Map(state.limits);
   state.policy = policy;
+  state.generation += 1;
   state.limits.clear();
   for (const limit of policy.limits) {
-    const opened = openLimit(limit, atMs);
+    const opened = openLimit(limit, state.generation, atMs);
     if (opened === null) continue;
     const before = previous.get(limit.name);
     const same = before !== undefined && before.kind === opened.kind && before.unit === opened.unit;
@@ -90,7 +91,7 @@ function setPolicy(state: LedgerState, { policy, atMs }: PolicySet): void {
 function reserve(state: LedgerState, event: Reserved): void {
   for (const charge of event.charges) {
     const limit = state.limits.get(charge.limit);
-    if (limit === undefined) continue;
+    if (limit?.generation !== charge.generation) continue;
     advance(limit, event.atMs);
     limit.level -= charge.amount * LEVEL_PER_UNIT;
     limit.held += charge.amount;
@@ -105,7 +106,7 @@ function reserve(state: LedgerState, event: Reserved): void {
     hold: event.hold,
     state: event.state,
     captured: { inputTokens: 0, outputTokens: 0 },
-    charges: event.charges.map(({ limit, amount }) => ({ limit, amount })),
+    charges: event.charges.map((charge) => ({ ...charge, spent: 0 })),
     expiresAtMs: event.expiresAtMs,
     lastUsageEventId: null,
     providerRequestId: null,
@@ -173,9 +174,12 @@ function weigh(state: LedgerState, lease: Lease, sign: 1 | -1): void {
 function move(state: LedgerState, lease: Lease, moves: readonly Move[], atMs: number): void {
   for (const { limit: name, returned, spent, forfeitedLevel } of moves) {
     const charge = lease.charges.find((candidate) => candidate.limit === name);
-    if (charge !== undefined) charge.amount -= returned;
+    if (charge === undefined)
+      throw new Error(`the record moves ${name} for ${lease.requestId}, which never held it`);
+    charge.amount -= returned;
+    charge.spent += spent;
     const limit = state.limits.get(name);
-    if (limit === undefined) continue;
+    if (limit?.generation !== charge.generation) continue;
     advance(limit, atMs);
     limit.level += (returned - spent) * LEVEL_PER_UNIT - forfeitedLevel;
     limit.held -= returned;

@@ -11,6 +11,8 @@ export type Unit = Limit["unit"];
 /** A limit with a bound; unlimited ones (`null`) have no state and are never asked. */
 export interface LimitState {
   readonly name: string;
+  /** Counts the policies until this limit began; kept as long as each policy carries the limit over. */
+  readonly generation: number;
   readonly kind: Limit["kind"];
   readonly unit: Unit;
   /** In units. */
@@ -30,12 +32,13 @@ export interface LimitState {
 }
 
 /** Starts full. Null for an unlimited one. */
-export function openLimit(limit: Limit, atMs: number): LimitState | null {
+export function openLimit(limit: Limit, generation: number, atMs: number): LimitState | null {
   const capacity = limit.kind === "bucket" ? limit.capacity : limit.max;
   if (capacity === null) return null;
   const capacityLevel = capacity * LEVEL_PER_UNIT;
   return {
     name: limit.name,
+    generation,
     kind: limit.kind,
     unit: limit.unit,
     capacity,
@@ -56,8 +59,8 @@ export function carryOver(previous: LimitState, next: LimitState, atMs: number):
     next.kind === "gauge"
       ? capacityLevel - previous.held * LEVEL_PER_UNIT
       : Math.min(levelAt(previous, atMs), capacityLevel);
-  const { held, settledTotal, forfeitedLevel } = previous;
-  return { ...next, level, asOfMs: atMs, held, settledTotal, forfeitedLevel };
+  const { generation, held, settledTotal, forfeitedLevel } = previous;
+  return { ...next, level, asOfMs: atMs, generation, held, settledTotal, forfeitedLevel };
 }
 
 export function levelAt(limit: LimitState, atMs: number): number {

@@ -1,6 +1,5 @@
 /** Admission: all limits in one step, or none. */
 import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
-import { smallestTokensCapacity } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
 import { LEVEL_PER_UNIT, RETRY_AFTER_MIN_MS } from "./bounds.ts";
 import { amountOf, floorFor, type LimitState, levelAt } from "./limits.ts";
@@ -21,7 +20,7 @@ export function decideReserve(state: LedgerState, command: Reserve, atMs: number
     return refusal("invalid_state", requestId, atMs, { state: known.state });
   }
 
-  const hold = holdOf(command, smallestTokensCapacity(policy.limits));
+  const hold = holdOf(state, command);
   const tooLarge = firstTooLarge(state, command, hold, atMs);
   if (tooLarge !== null) return tooLarge;
   const exhausted = longestWait(state, command, hold, atMs);
@@ -32,7 +31,7 @@ export function decideReserve(state: LedgerState, command: Reserve, atMs: number
   const standings = [];
   for (const limit of state.limits.values()) {
     const amount = amountOf(limit.unit, hold);
-    charges.push({ limit: limit.name, amount });
+    charges.push({ limit: limit.name, generation: limit.generation, amount });
     standings.push({ limit: limit.name, level: levelAt(limit, atMs) / LEVEL_PER_UNIT - amount });
   }
   return {
@@ -55,17 +54,19 @@ export function decideReserve(state: LedgerState, command: Reserve, atMs: number
   };
 }
 
-function holdOf(command: Reserve, smallestCapacity: number | null): Size {
+function holdOf(state: LedgerState, command: Reserve): Size {
   const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens } = command;
-  const bounds = [smallestCapacity, perRequestMaxTokens].filter((bound) => bound !== null);
-  const capacityTokens = bounds.length === 0 ? null : Math.min(...bounds);
-  const outputTokens = worstCaseOutputTokens({
+  // What is left for output beside this input, in each limit that counts it: a ceiling that nobody declared fits them all.
+  let roomTokens = perRequestMaxTokens === null ? Infinity : perRequestMaxTokens - inputTokens;
+  for (const limit of state.limits.values()) {
+    if (limit.kind !== "bucket" || (limit.unit !== "tokens" && limit.unit !== "output_tokens")) continue;
+    const most = Math.floor(limit.capacity - floorFor(limit, command.class) / LEVEL_PER_UNIT);
+    roomTokens = Math.min(roomTokens, limit.unit === "tokens" ? most - inputTokens : most);
+  }
+  return {
     inputTokens,
-    maxOutputTokens,
-    outputDeclared,
-    capacityTokens,
-  });
-  return { inputTokens, outputTokens };
+    outputTokens: worstCaseOutputTokens({ maxOutputTokens, outputDeclared, roomTokens }),
+  };
 }
 
 /** What can never be admitted is refused at once, before anything is called exhausted. */

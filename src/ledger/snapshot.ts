@@ -8,6 +8,7 @@ export type LeaseRecord = Omit<Lease, "next" | "previous">;
 export interface Snapshot {
   readonly nowMs: number;
   readonly policy: LedgerPolicy | null;
+  readonly generation: number;
   readonly meanStayMs: number;
   readonly inFlightTokens: number;
   readonly reconcilingTokens: number;
@@ -23,9 +24,9 @@ export function snapshot(state: LedgerState): Snapshot {
       leases.push({ ...record, charges: record.charges.map((charge) => ({ ...charge })) });
     }
   }
-  const { nowMs, policy, meanStayMs, inFlightTokens, reconcilingTokens } = state;
+  const { nowMs, policy, generation, meanStayMs, inFlightTokens, reconcilingTokens } = state;
   const limits = [...state.limits.values()].map((limit) => ({ ...limit }));
-  return { nowMs, policy, meanStayMs, inFlightTokens, reconcilingTokens, limits, leases };
+  return { nowMs, policy, generation, meanStayMs, inFlightTokens, reconcilingTokens, limits, leases };
 }
 
 export function restore(from: Snapshot): LedgerState {
@@ -41,6 +42,6 @@ export function restore(from: Snapshot): LedgerState {
     state.leases.set(lease.requestId, lease);
     queueOf(state, lease).push(lease);
   }
-  const { nowMs, policy, meanStayMs, inFlightTokens, reconcilingTokens } = from;
-  return Object.assign(state, { nowMs, policy, meanStayMs, inFlightTokens, reconcilingTokens });
+  const { nowMs, policy, generation, meanStayMs, inFlightTokens, reconcilingTokens } = from;
+  return Object.assign(state, { nowMs, policy, generation, meanStayMs, inFlightTokens, reconcilingTokens });
 }

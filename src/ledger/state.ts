@@ -15,8 +15,8 @@ export interface Lease extends Node<Lease> {
   readonly hold: Size;
   state: LeaseState;
   captured: Size;
-  /** What is still held of each limit, in its unit. */
-  readonly charges: { readonly limit: string; amount: number }[];
+  /** What is still held of each limit, and what was spent of it already, in its unit. */
+  readonly charges: { readonly limit: string; readonly generation: number; amount: number; spent: number }[];
   /** The end of the holder's time; in RECONCILING, of the time to find out; once closed, of being remembered. */
   expiresAtMs: number;
   lastUsageEventId: string | null;
@@ -29,6 +29,8 @@ export interface LedgerState {
   /** The latest time seen; it only rises, whatever the clock does. */
   nowMs: number;
   policy: LedgerPolicy | null;
+  /** How many policies there have been. */
+  generation: number;
   readonly limits: Map<string, LimitState>;
   readonly leases: Map<string, Lease>;
   /** Leases whose holder is alive, by time-to-live. */
@@ -47,6 +49,7 @@ export function emptyState(): LedgerState {
   return {
     nowMs: 0,
     policy: null,
+    generation: 0,
     limits: new Map(),
     leases: new Map(),
     open: new Map(),

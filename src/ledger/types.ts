@@ -134,6 +134,8 @@ export type Command = Reserve | LeaseCommand | Resolve | SetPolicy;
 /** What a lease holds of one limit, in the limit's own unit. */
 export interface Charge {
   readonly limit: string;
+  /** Which life of the limit was charged: one that was dropped and comes back by the same name is another. */
+  readonly generation: number;
   readonly amount: number;
 }
 

@@ -4,6 +4,7 @@
  * A dialect never re-models a provider's API: bytes pass, `usage` is read.
  */
 import type { Counter } from "../tokens/counter.ts";
+import type { JsonObject } from "./json-members.ts";
 
 /** Running totals as the provider reports them. Reasoning is inside output; cached and cache writes are inside input. */
 export interface Usage {
@@ -19,12 +20,14 @@ export interface ChatRequest {
   /** The caller's body, exactly as received. */
   readonly text: string;
   readonly members: Readonly<Record<string, unknown>>;
+  /** Where those members stand in the text, so that an edit need not look for them again. */
+  readonly scanned: JsonObject;
   /** As the caller wrote it; the policy makes it canonical. */
   readonly model: string;
   readonly stream: boolean;
   /** The largest output ceiling the caller declared, for one completion; null when none was. */
   readonly declaredOutputTokens: number | null;
-  /** How many completions the ceiling applies to (`n`). */
+  /** How many completions the ceiling applies to (`n`, or `best_of` where that is larger). */
   readonly completions: number;
 }
 
@@ -67,6 +70,8 @@ export interface Reading {
   readonly usage: Usage | null;
   /** Output text this event added: content, tool-call arguments, reasoning, refusals. */
   readonly text: string;
+  /** Choices that said in this event why they ended. */
+  readonly finishedChoices: number;
   /** The provider reported a failure inside a 200. */
   readonly error: boolean;
   /** The event is the usage chunk alone, and nothing of the answer is lost without it. */

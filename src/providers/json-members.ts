@@ -1,9 +1,11 @@
 /**
  * The members of one JSON object, by where they stand in its text, and edits that leave every other byte alone.
  * A parse and re-serialise would change number precision, escapes and order; the provider gets what the caller wrote.
- * The text is already known to be valid JSON, so the scan only looks for where things end. It is linear and uses
- * no call stack for nesting.
+ * The scan only looks for where things end, so it can go before the parse and say what a parse would cost. It is
+ * linear, makes nothing per value and uses no call stack for nesting. What it says of text that is not valid JSON
+ * means nothing, but it ends, and it has counted at least what a parser would make before it gave up.
  */
+import { parseJson } from "./json-values.ts";
 
 export interface JsonMember {
   /** Decoded: `"max\u005ftokens"` is `max_tokens`, as it is to whoever parses it next. */
@@ -17,6 +19,10 @@ export interface JsonObject {
   readonly open: number;
   readonly close: number;
   readonly members: readonly JsonMember[];
+  /** How many members there are, kept or not. */
+  readonly memberCount: number;
+  /** Opening brackets and commas at every level: no fewer than there are values below this one. */
+  readonly values: number;
   /** Names that occur more than once, each once. */
   readonly duplicates: readonly string[];
   /** The deepest nesting, this object being 1. */
@@ -30,28 +36,75 @@ export interface TextEdit {
   readonly replacement: string;
 }
 
-/** Scans the object whose opening brace is the first one at or after `from`. */
-export function scanObject(text: string, from = 0): JsonObject {
-  const open = text.indexOf("{", from);
+/**
+ * Scans the object whose opening brace is the first one at or after `from`. Members past `keep` are counted and not
+ * kept: millions of them would cost more than the text.
+ */
+export function scanObject(text: string, from = 0, keep = Number.POSITIVE_INFINITY): JsonObject {
+  const open = Math.max(text.indexOf("{", from), 0);
+  const places: MemberPlace[] = [];
+  let place: MemberPlace | null = null;
+  let memberCount = 0;
+  let values = 0;
+  let depth = 0;
+  let deepest = 0;
+  let index = open;
+  while (index < text.length) {
+    const unit = text.charCodeAt(index);
+    if (unit === QUOTE) {
+      const end = stringEnd(text, index);
+      if (depth === 1 && place === null) {
+        place = { nameStart: index, nameEnd: end, valueStart: end, valueEnd: end };
+        memberCount += 1;
+        if (memberCount <= keep) places.push(place);
+      }
+      index = end;
+      continue;
+    }
+    if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
+      values += 1;
+      depth += 1;
+      if (depth > deepest) deepest = depth;
+    } else if (unit === COLON) {
+      if (depth === 1 && place !== null) place.valueStart = skipSpace(text, index + 1);
+    } else if (unit === COMMA) {
+      values += 1;
+      if (depth === 1) place = ended(text, place, index);
+    } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
+      if (depth === 1) ended(text, place, index);
+      depth -= 1;
+      if (depth === 0) break;
+    }
+    index += 1;
+  }
+  return { open, close: index, memberCount, values, depth: deepest, ...named(text, places) };
+}
+
+interface MemberPlace {
+  readonly nameStart: number;
+  readonly nameEnd: number;
+  valueStart: number;
+  valueEnd: number;
+}
+
+/** The member ends before the space that precedes `index`; no member is open then. */
+function ended(text: string, place: MemberPlace | null, index: number): null {
+  if (place !== null) place.valueEnd = Math.max(place.valueStart, spaceStart(text, index));
+  return null;
+}
+
+function named(text: string, places: readonly MemberPlace[]): Pick<JsonObject, "members" | "duplicates"> {
   const members: JsonMember[] = [];
   const seen = new Set<string>();
   const duplicates = new Set<string>();
-  let deepest = 1;
-  let index = skipSpace(text, open + 1);
-  while (text[index] === '"') {
-    const nameEnd = stringEnd(text, index);
-    const name: unknown = JSON.parse(text.slice(index, nameEnd));
+  for (const { nameStart, nameEnd, valueStart, valueEnd } of places) {
+    const name = parseJson(text.slice(nameStart, nameEnd));
     if (typeof name !== "string") break;
-    const valueStart = skipSpace(text, skipSpace(text, nameEnd) + 1);
-    const value = scanValue(text, valueStart);
-    deepest = Math.max(deepest, 1 + value.depth);
-    members.push({ name, valueStart, valueEnd: value.end });
+    members.push({ name, valueStart, valueEnd });
     if (seen.has(name)) duplicates.add(name);
     seen.add(name);
-    index = skipSpace(text, value.end);
-    if (text[index] === ",") index = skipSpace(text, index + 1);
   }
-  return { open, close: index, members, duplicates: [...duplicates], depth: deepest };
+  return { members, duplicates: [...duplicates] };
 }
 
 /** Writes a value over each member of that name, or adds the member before the closing brace. */
@@ -79,33 +132,10 @@ export function splice(text: string, edits: readonly TextEdit[]): string {
   return result + text.slice(from);
 }
 
-/** Where a value ends, and how deep it nests: 0 for a scalar. */
-function scanValue(text: string, start: number): { readonly end: number; readonly depth: number } {
-  const first = text[start];
-  if (first === '"') return { end: stringEnd(text, start), depth: 0 };
-  if (first !== "{" && first !== "[") return { end: scalarEnd(text, start), depth: 0 };
-  let depth = 0;
-  let deepest = 0;
-  for (let index = start; index < text.length; ) {
-    const unit = text.charCodeAt(index);
-    if (unit === QUOTE) {
-      index = stringEnd(text, index);
-      continue;
-    }
-    index += 1;
-    if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
-      depth += 1;
-      deepest = Math.max(deepest, depth);
-    } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
-      depth -= 1;
-      if (depth === 0) return { end: index, depth: deepest };
-    }
-  }
-  return { end: text.length, depth: deepest };
-}
-
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const COLON = 0x3a;
+const COMMA = 0x2c;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 const OPEN_BRACKET = 0x5b;
@@ -121,15 +151,15 @@ function stringEnd(text: string, start: number): number {
   return text.length;
 }
 
-/** Past a number, `true`, `false` or `null`. */
-function scalarEnd(text: string, start: number): number {
-  let index = start;
-  while (index < text.length && !",]} \t\r\n".includes(text.charAt(index))) index += 1;
-  return index;
-}
-
 function skipSpace(text: string, start: number): number {
   let index = start;
   while (index < text.length && " \t\r\n".includes(text.charAt(index))) index += 1;
+  return index;
+}
+
+/** Where the space that ends before `end` begins. */
+function spaceStart(text: string, end: number): number {
+  let index = end;
+  while (index > 0 && " \t\r\n".includes(text.charAt(index - 1))) index -= 1;
   return index;
 }

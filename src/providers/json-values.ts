@@ -31,6 +31,8 @@ export function shown(value: unknown): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return value.length === 0 ? "an empty array" : "an array";
   if (isRecord(value)) return "an object";
+  // A literal that overflowed: JSON would show it as null, which is not what came.
+  if (value === Infinity || value === -Infinity) return "a number too large";
   if (typeof value !== "string") return JSON.stringify(value) ?? "nothing";
   return JSON.stringify(value.length > SHOWN_UNITS_MAX ? `${value.slice(0, SHOWN_UNITS_MAX)}…` : value);
 }

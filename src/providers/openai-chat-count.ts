@@ -1,9 +1,10 @@
 /**
  * Input tokens of a chat completions request as the model reads it: messages with their framing, tools, output
  * schema, and what is not text. Every string of a message counts, known or not, except the few that never reach
- * the model; images, audio and files are priced by bounds, and their base64 never meets the tokenizer.
+ * the model; images, audio and files are priced by bounds, and their base64 never meets the tokenizer. Nothing else
+ * is taken for base64, whatever it looks like.
  */
-import type { Counter } from "../tokens/counter.ts";
+import { CountBudget, type Counter } from "../tokens/counter.ts";
 import type { ChatRequest, InputCount } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
 
@@ -17,8 +18,10 @@ const TOOLS_TOKENS = 12;
 const TOOL_TOKENS = 8;
 
 /**
- * OpenAI's tile formula: 85, and 170 for each 512-pixel tile after the image was fitted into 2048 x 2048 and its
- * shorter side to 768. At most 4 x 2 tiles remain, so this bounds every size. Low detail is one price.
+ * OpenAI's tile formula for its large models (GPT-4o, 4.1, 4.5): 85, and 170 for each 512-pixel tile after the image
+ * was fitted into 2048 x 2048 and its shorter side to 768. At most 4 x 2 tiles remain, so for those models this bounds
+ * every size; low detail is one price. It is no bound for small models, which bill an image as many more of their
+ * cheaper tokens (gpt-4o-mini: 2,833, and 5,667 a tile). There the provider's usage settles the difference afterwards.
  */
 export const IMAGE_LOW_DETAIL_TOKENS = 85;
 export const IMAGE_TOKENS_MAX = 85 + 8 * 170;
@@ -37,8 +40,26 @@ const FILE_BYTES_PER_TOKEN = 4;
 /** Content that is only named by an id, so that nothing of it is seen. */
 const UNSEEN_TOKENS = 4096;
 
-/** Members that say how to read a message and are not read by the model themselves. */
-const UNREAD_MEMBERS: ReadonlySet<string> = new Set(["type", "id", "index", "cache_control"]);
+/** Members that say how to read a message, a part or a call, and are not read by the model themselves. */
+const LABELS: ReadonlySet<string> = new Set(["type", "id", "index", "cache_control"]);
+
+/** No real label is longer as JSON. What is longer may be a prompt that somebody hopes is not counted. */
+const LABEL_UNITS_MAX = 64;
+
+/** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
+const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally) => void> = new Map([
+  ["image_url", countImage],
+  // Billed by frames that cannot be seen from here; one image is the least, and usage settles the rest.
+  ["video_url", countImage],
+  ["input_audio", countAudio],
+  ["audio_url", countAudio],
+  ["file", countFile],
+]);
+
+/** What a medium is priced by; not read as text, however long. */
+const MEDIUM_CONTENT: ReadonlySet<string> = new Set(["url", "data", "file_data"]);
+
+const MEDIUM_LABELS: ReadonlySet<string> = new Set(["detail", "format", "file_id"]);
 
 type Component = "messages" | "tools" | "outputSchema" | "images" | "audio" | "files";
 
@@ -55,6 +76,7 @@ export function countChatInput(request: ChatRequest, counter: Counter): InputCou
 
 class Tally {
   readonly #counter: Counter;
+  readonly #budget = new CountBudget();
   readonly #components: Record<Component, number> = {
     messages: 0,
     tools: 0,
@@ -79,7 +101,7 @@ class Tally {
   }
 
   text(component: Component, text: string): void {
-    const { tokens, bounded } = this.#counter.count(text);
+    const { tokens, bounded } = this.#counter.count(text, this.#budget);
     this.add(component, tokens);
     this.#bounded ||= bounded;
   }
@@ -95,10 +117,13 @@ function countMessage(message: JsonRecord, tally: Tally): void {
   tally.add("messages", MESSAGE_TOKENS);
   for (const [member, value] of Object.entries(message)) {
     if (member === "content") countContent(value, tally);
-    else if (member === "audio") {
+    else if (member === "tool_calls" && Array.isArray(value)) {
+      for (const call of value) countLabelled(call, tally);
+    } else if (member === "audio") {
       // An earlier spoken answer, named by its id.
       if (isRecord(value)) tally.bound("audio", UNSEEN_TOKENS);
-    } else countStrings(member, value, tally);
+      countLabelled(value, tally);
+    } else countMember(member, value, LABELS, tally);
     if (member === "name") tally.add("messages", NAME_TOKENS);
   }
 }
@@ -109,51 +134,81 @@ function countContent(content: unknown, tally: Tally): void {
 }
 
 function countPart(part: JsonRecord, tally: Tally): void {
-  switch (part["type"]) {
-    case "text":
-      // Even a data URI: inside a text part the model reads it letter by letter.
-      if (typeof part["text"] === "string") tally.text("messages", part["text"]);
-      return;
-    case "image_url":
-      return countImage(recordOf(part["image_url"]), tally);
-    case "input_audio":
-      return countAudio(recordOf(part["input_audio"]), tally);
-    case "file":
-      return countFile(recordOf(part["file"]), tally);
-    default:
-      for (const [member, value] of Object.entries(part)) countStrings(member, value, tally);
+  for (const [member, value] of Object.entries(part)) {
+    const countMedium = MEDIA.get(member);
+    if (countMedium !== undefined) countMedium(value, tally);
+    else countMember(member, value, LABELS, tally);
   }
 }
 
-function countImage(image: JsonRecord, tally: Tally): void {
+/** A medium is an object, or the address alone. */
+function countImage(value: unknown, tally: Tally): void {
+  const image = recordOf(value);
   if (image["detail"] === "low") tally.add("images", IMAGE_LOW_DETAIL_TOKENS);
   else tally.bound("images", IMAGE_TOKENS_MAX);
+  countBeside(image, tally);
 }
 
-function countAudio({ data, format }: JsonRecord, tally: Tally): void {
-  const bytesPerToken = PCM_FORMATS.has(format) ? PCM_BYTES_PER_TOKEN : COMPRESSED_BYTES_PER_TOKEN;
+function countAudio(value: unknown, tally: Tally): void {
+  const audio = recordOf(value);
+  const data = audio["data"] ?? dataUriOf(audio["url"] ?? value);
+  const bytesPerToken = PCM_FORMATS.has(audio["format"]) ? PCM_BYTES_PER_TOKEN : COMPRESSED_BYTES_PER_TOKEN;
   tally.bound(
     "audio",
     typeof data === "string" ? Math.ceil(decodedBytes(data) / bytesPerToken) : UNSEEN_TOKENS,
   );
+  countBeside(audio, tally);
 }
 
-function countFile({ file_data: data, filename }: JsonRecord, tally: Tally): void {
+function countFile(value: unknown, tally: Tally): void {
+  const file = recordOf(value);
+  const { file_data: data } = file;
   tally.bound(
     "files",
     typeof data === "string" ? Math.ceil(decodedBytes(data) / FILE_BYTES_PER_TOKEN) : UNSEEN_TOKENS,
   );
-  if (typeof filename === "string") tally.text("files", filename);
+  countBeside(file, tally);
+}
+
+/** What stands beside a medium's own members: a file's name, or what is new. */
+function countBeside(medium: JsonRecord, tally: Tally): void {
+  for (const [member, value] of Object.entries(medium)) {
+    if (typeof value === "string" && MEDIUM_CONTENT.has(member)) continue;
+    countMember(member, value, MEDIUM_LABELS, tally);
+  }
+}
+
+/** A value at a level where labels are known to stand. */
+function countLabelled(value: unknown, tally: Tally): void {
+  if (!isRecord(value)) countStrings(value, tally);
+  else for (const [member, inner] of Object.entries(value)) countMember(member, inner, LABELS, tally);
+}
+
+function countMember(member: string, value: unknown, labels: ReadonlySet<string>, tally: Tally): void {
+  if (labels.has(member) && lengthOf(value) <= LABEL_UNITS_MAX) return;
+  countName(member, tally);
+  countStrings(value, tally);
+}
+
+function lengthOf(value: unknown): number {
+  return typeof value === "string" ? value.length : JSON.stringify(value).length;
 }
 
 /** Every string below a member the format does not name here: tool calls, refusals, reasoning, and what is new. */
-function countStrings(member: string, value: unknown, tally: Tally): void {
-  if (UNREAD_MEMBERS.has(member)) return;
-  if (typeof value === "string") {
-    if (isDataUri(value)) tally.bound("images", IMAGE_TOKENS_MAX);
-    else tally.text("messages", value);
-  } else if (Array.isArray(value)) for (const item of value) countStrings("", item, tally);
-  else for (const [name, inner] of Object.entries(recordOf(value))) countStrings(name, inner, tally);
+function countStrings(value: unknown, tally: Tally): void {
+  if (typeof value === "string") tally.text("messages", value);
+  else if (Array.isArray(value)) for (const item of value) countStrings(item, tally);
+  else {
+    for (const [member, inner] of Object.entries(recordOf(value))) {
+      countName(member, tally);
+      countStrings(inner, tally);
+    }
+  }
+}
+
+/** Names are part of the format and do not count, unless one is longer than any format's. */
+function countName(member: string, tally: Tally): void {
+  if (member.length > LABEL_UNITS_MAX) tally.text("messages", member);
 }
 
 /** Schemas count as JSON with all their members: the model is shown names, types, enums and defaults alike. */
@@ -176,6 +231,10 @@ function countOutputSchema({ response_format: format }: JsonRecord, tally: Tally
 
 function isDataUri(text: string): boolean {
   return /^data:[^,]{0,200};base64,/i.test(text);
+}
+
+function dataUriOf(address: unknown): string | null {
+  return typeof address === "string" && isDataUri(address) ? address : null;
 }
 
 /** Bytes behind base64, with or without the head of a data URI. */

@@ -6,7 +6,14 @@
 import type { Reading, Usage } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, parseJson, recordOf } from "./json-values.ts";
 
-const NOTHING: Reading = { usage: null, text: "", error: false, usageOnly: false, malformed: false };
+const NOTHING: Reading = {
+  usage: null,
+  text: "",
+  finishedChoices: 0,
+  error: false,
+  usageOnly: false,
+  malformed: false,
+};
 const MALFORMED: Reading = { ...NOTHING, malformed: true };
 
 /** More than any request can use: a number above it is a fault or an attack, not usage. */
@@ -20,6 +27,7 @@ export function readChatEvent(data: string): Reading {
   return {
     usage: readings.findLast((reading) => reading.usage !== null)?.usage ?? null,
     text: readings.map((reading) => reading.text).join(""),
+    finishedChoices: readings.reduce((sum, reading) => sum + reading.finishedChoices, 0),
     error: readings.some((reading) => reading.error),
     usageOnly: false,
     malformed: readings.some((reading) => reading.malformed),
@@ -40,6 +48,8 @@ function readPayload(text: string): Reading {
   return {
     usage: isRecord(usage) ? usageOf(usage) : null,
     text: listOf(choices).map(textOfChoice).join(""),
+    finishedChoices: listOf(choices).filter((choice) => typeof recordOf(choice)["finish_reason"] === "string")
+      .length,
     error: failed,
     usageOnly: isRecord(usage) && Array.isArray(choices) && choices.length === 0 && !failed,
     malformed: false,

@@ -22,7 +22,7 @@ export const openaiChat: Dialect = {
 };
 
 function editChat(request: ChatRequest, edits: BodyEdits): EditedBody {
-  const object = scanObject(request.text);
+  const object = request.scanned;
   const stripUsage = edits.includeUsage && request.stream && !asksForUsage(request);
   const changes = [
     ...ceilingEdits(request, edits, object),
@@ -36,9 +36,16 @@ function ceilingEdits(request: ChatRequest, edits: BodyEdits, object: JsonObject
   if (request.declaredOutputTokens === null) {
     return injectCeilingAs === null ? [] : setMember(object, injectCeilingAs, String(maxOutputTokens));
   }
-  return CEILINGS.filter((name) => Number(request.members[name] ?? 0) > maxOutputTokens).flatMap((name) =>
-    setMember(object, name, String(maxOutputTokens)),
-  );
+  const ceiling = String(Math.min(request.declaredOutputTokens, maxOutputTokens));
+  // A server that heeds `max_tokens` alone would run without end on the newer name. Not the other way round: whoever
+  // heeds the newer name heeds the older one too, and OpenAI rejects a request with both.
+  const unheeded = injectCeilingAs === "max_tokens" && (request.members["max_tokens"] ?? null) === null;
+  return [
+    ...CEILINGS.filter((name) => Number(request.members[name] ?? 0) > maxOutputTokens).flatMap((name) =>
+      setMember(object, name, ceiling),
+    ),
+    ...(unheeded ? setMember(object, "max_tokens", ceiling) : []),
+  ];
 }
 
 function asksForUsage({ members: { stream_options: options } }: ChatRequest): boolean {

@@ -3,7 +3,7 @@
  * Vocabularies and split patterns are js-tiktoken's; its encoder is not used, because its merge is quadratic.
  * Special tokens are unknown here: a control-token spelling in a prompt is ordinary text, as it is to the provider.
  */
-import type { Count, Counter, EncodingName } from "./counter.ts";
+import { type Count, CountBudget, type Counter, type EncodingName } from "./counter.ts";
 import { Merger, SEGMENT_BYTES } from "./merge.ts";
 import { utf8Length } from "./utf8.ts";
 import { NO_RANK, Vocabulary, type VocabularyFile } from "./vocabulary.ts";
@@ -25,12 +25,6 @@ export function loadCounter(name: EncodingName): Promise<Counter> {
   load.catch(() => loading.delete(name));
   return load;
 }
-
-/**
- * What one call may spend on merging, in steps (see `mergeSteps`). A step is some nanoseconds; a count of steps
- * gives the same answer on every machine, which a clock would not.
- */
-const MERGE_STEPS_MAX = 6_000_000;
 
 /**
  * The split pattern's backtracking stack grows with the run it matches, and overflows somewhere above this many
@@ -58,9 +52,9 @@ class BytePairCounter implements Counter {
     this.#pieces = new RegExp(file.pat_str, "uy");
   }
 
-  count(text: string): Count {
+  count(text: string, budget = new CountBudget()): Count {
     const wellFormed = text.toWellFormed();
-    const tally: Tally = { tokens: 0, bounded: false, bytes: 0, steps: 0 };
+    const tally: Tally = { tokens: 0, bounded: false, bytes: 0, budget };
     for (let from = 0; from < wellFormed.length; ) {
       const to = windowEnd(wellFormed, from);
       this.#countWindow(
@@ -96,15 +90,14 @@ class BytePairCounter implements Counter {
     }
   }
 
-  /** One piece that is not itself a token: segment by segment, until the call's steps are spent. */
+  /** One piece that is not itself a token: segment by segment, until the budget is spent. */
   #merge(bytes: Uint8Array, start: number, end: number, tally: Tally): void {
     let previous: Segment | null = null;
     for (let from = start; from < end; ) {
       const to = segmentEnd(bytes, from, end);
       // A run of one character, the usual attack and the usual padding, is the same segment over and over.
       if (previous === null || !sameBytes(bytes, previous.from, previous.to, from, to)) {
-        tally.steps += mergeSteps(to - from);
-        if (tally.steps > MERGE_STEPS_MAX) {
+        if (!tally.budget.spend(mergeSteps(to - from))) {
           tally.tokens += end - from;
           tally.bounded = true;
           return;
@@ -122,7 +115,7 @@ interface Tally {
   tokens: number;
   bounded: boolean;
   bytes: number;
-  steps: number;
+  readonly budget: CountBudget;
 }
 
 function addCut(tally: Tally): void {

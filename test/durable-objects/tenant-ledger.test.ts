@@ -193,6 +193,28 @@ describe("alarm", () => {
     expect(await alarmOf(ledger)).not.toBeNull();
   });
 
+  it("comes back for a lease that was renewed, though it finds nothing due", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    const startMs = Date.now();
+    const ledger = await freshLedger();
+    await ledger.run(reserve("a"));
+    vi.setSystemTime(startMs + 6_000);
+    await ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: "1", size: usage(0, 0) });
+    vi.setSystemTime(startMs + TTL_MS);
+    expect(await runDurableObjectAlarm(ledger)).toBe(true);
+    expect(await ledger.reservation("a")).toMatchObject({ state: "DISPATCHED" });
+    expect(await alarmOf(ledger)).toBe(startMs + 6_000 + TTL_MS);
+  });
+
+  it("is armed by a restart alone, for an object that died before it could", async () => {
+    const ledger = await freshLedger();
+    await ledger.run(reserve("a"));
+    await runInDurableObject(ledger, (_, state) => state.storage.deleteAlarm());
+    await evictDurableObject(ledger);
+    expect(await ledger.reservation("a")).toMatchObject({ state: "DISPATCHED" });
+    expect(await alarmOf(ledger)).not.toBeNull();
+  });
+
   it("PLA-09 finds nothing to do in an empty ledger, and does not come back", async () => {
     const ledger = await freshLedger();
     await runInDurableObject(ledger, (instance: TenantLedger) => instance.alarm());

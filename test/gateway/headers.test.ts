@@ -24,6 +24,7 @@ describe("headers", () => {
       "accept-encoding": "gzip, br",
       "x-weir-route": "default",
       "openai-organization": "org",
+      "openai-beta": "b",
       "x-stainless-lang": "js",
       "idempotency-key": "k",
       "user-agent": "sdk",
@@ -33,7 +34,7 @@ describe("headers", () => {
       "accept-encoding": "identity",
       "content-type": "application/json",
       "idempotency-key": "k",
-      "openai-organization": "org",
+      "openai-beta": "b",
       "user-agent": "sdk",
       "x-client-request-id": "req_1",
       "x-stainless-lang": "js",
@@ -50,8 +51,9 @@ describe("headers", () => {
       "x-ratelimit-remaining-tokens": "7",
       "retry-after": "3",
       "x-weir-held-tokens": "forged",
+      "www-authenticate": 'Bearer realm="sk-provider"',
     });
-    expect(Object.fromEntries(returnedHeaders(upstream))).toEqual({
+    expect(Object.fromEntries(returnedHeaders(upstream, "sk-provider"))).toEqual({
       "content-type": "application/json",
       "retry-after": "3",
       "x-provider-ratelimit-remaining-tokens": "7",
@@ -65,6 +67,7 @@ describe("headers", () => {
     setDecisionHeaders(headers, {
       requestId: "req_1",
       policy: policyOf(limits),
+      policyHash: "p1",
       rung: "FULL",
       heldTokens: 12,
       standings: [

@@ -136,6 +136,30 @@ describe("release", () => {
     ).toMatchObject({ code: "invalid_state" });
   });
 
+  it("I6 believes evidence about a frozen lease too, unless something was captured", () => {
+    const ledger = fresh();
+    for (const id of ["a", "b"]) ledger.reserve(id, 100, 100);
+    ledger.run({ type: "capture", requestId: "b", fence: 1, usageEventId: "1", size: usage(100, 1) });
+    for (const id of ["a", "b"]) ledger.run({ type: "expire", requestId: id, cause: "session_lost" });
+    expect(ledger.run({ type: "release", requestId: "a", fence: null, evidence: "not_sent" }).type).toBe(
+      "released",
+    );
+    expect(ledger.run({ type: "release", requestId: "b", fence: null, evidence: "not_sent" })).toMatchObject({
+      code: "invalid_state",
+    });
+    expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([
+      800, 99, 10,
+    ]);
+  });
+
+  it("spends the request unit of a call once, even if usage turns up after its refusal", () => {
+    const ledger = fresh();
+    ledger.reserve("a", 100, 100);
+    ledger.run({ type: "release", requestId: "a", fence: 1, evidence: "provider_refused" });
+    ledger.settle("a", 100, 5);
+    expect([ledger.level(), ledger.level("tenant-requests")]).toEqual([895, 99]);
+  });
+
   it("closes an id before its reserve arrives, and the late reserve finds it closed", () => {
     const ledger = fresh();
     expect(ledger.run({ type: "release", requestId: "late", fence: null, evidence: "not_sent" }).type).toBe(
@@ -305,6 +329,21 @@ describe("time and memory", () => {
       policy: policyOf([bucket(5_000, 60), slots(1)], { hash: "p4", epoch: 4 }),
     });
     expect([ledger.level(), ledger.level("tenant-slots")]).toEqual([-499, 1]);
+    expect(ledger.sameAsFold()).toBe(true);
+  });
+
+  it("a limit that goes and comes back is another: holds of the first mint nothing in the second", () => {
+    const ledger = new TestLedger(bucket(1_000, 0), slots(2));
+    ledger.reserve("a", 100, 100);
+    ledger.reserve("b", 100, 100);
+    const change = (epoch: number, ...limits: Parameters<typeof policyOf>[0]) =>
+      ledger.run({ type: "set_policy", policy: policyOf(limits, { hash: `p${epoch}`, epoch }) });
+    change(2, slots(null));
+    change(3, bucket(300, 0), slots(2));
+    ledger.settle("a", 100, 0);
+    ledger.settle("b", 100, 0);
+    expect(ledger.row()).toMatchObject({ level: 300, held: 0, settledTotal: 0 });
+    expect(ledger.row("tenant-slots")).toMatchObject({ level: 2, held: 0 });
     expect(ledger.sameAsFold()).toBe(true);
   });
 

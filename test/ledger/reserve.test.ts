@@ -10,9 +10,9 @@ describe("reserve", () => {
       fence: 1,
       hold: { inputTokens: 300, outputTokens: 100 },
       charges: [
-        { limit: "tenant-tokens", amount: 400 },
-        { limit: "tenant-requests", amount: 1 },
-        { limit: "tenant-slots", amount: 1 },
+        { limit: "tenant-tokens", generation: 1, amount: 400 },
+        { limit: "tenant-requests", generation: 1, amount: 1 },
+        { limit: "tenant-slots", generation: 1, amount: 1 },
       ],
     });
     expect([ledger.level(), ledger.level("tenant-requests"), ledger.level("tenant-slots")]).toEqual([
@@ -105,6 +105,20 @@ describe("reserve", () => {
     const ledger = new TestLedger(bucket(100, 100));
     expect(ledger.reserve("a", 10, 16_384, { outputDeclared: false })).toMatchObject({
       hold: { inputTokens: 10, outputTokens: 90 },
+    });
+  });
+
+  it("clips it for batch to what its floor leaves, and to a bucket of output alone", () => {
+    const batch = new TestLedger(bucket(1_000, 0, { batchFloor: 0.25 }));
+    const undeclared = { outputDeclared: false };
+    expect(batch.reserve("a", 10, 16_384, { ...undeclared, class: "batch" })).toMatchObject({
+      hold: { outputTokens: 740 },
+    });
+    const output = new TestLedger(bucket(1_000, 0), bucket(200, 0, { name: "out", unit: "output_tokens" }));
+    expect(output.reserve("a", 10, 16_384, undeclared)).toMatchObject({ hold: { outputTokens: 200 } });
+    expect(output.reserve("b", 10, 16_384, { ...undeclared, perRequestMaxTokens: 50 })).toMatchObject({
+      code: "tokens_exhausted",
+      requested: 40,
     });
   });
 

@@ -8,6 +8,9 @@ import type { Counter } from "../../src/tokens/counter.ts";
 import { loadCounter } from "../../src/tokens/encodings.ts";
 import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
 
+/** One seed, so that a failure comes again. */
+fc.configureGlobal({ seed: 20_260_101 });
+
 describe("countInput", async () => {
   const counter = await loadCounter("o200k_base");
   const tokens = (text: string) => counter.count(text).tokens;
@@ -77,9 +80,9 @@ describe("countInput", async () => {
     const longest = { length: 0 };
     const watching: Counter = {
       encoding: counter.encoding,
-      count(text) {
+      count(text, budget) {
         longest.length = Math.max(longest.length, text.length);
-        return counter.count(text);
+        return counter.count(text, budget);
       },
     };
     for (const part of [
@@ -105,6 +108,18 @@ describe("countInput", async () => {
     expect(wav.components["messages"]).toBeLessThan(20);
     expect(parts({ type: "input_audio", input_audio: { data, format: "mp3" } }).components["audio"]).toBe(
       15_000,
+    );
+  });
+
+  it("an address of media that is no data URI is not read, and data elsewhere in a part is", () => {
+    const data = `data:;base64,${"The quick brown fox. ".repeat(500)}`;
+    const uri = { url: "https://example.com/a.png" };
+    expect(parts({ type: "image_url", image_url: uri }).components["images"]).toBe(IMAGE_TOKENS_MAX);
+    const noted = parts({ type: "image_url", image_url: { ...uri, caption: data } });
+    expect(noted.components["messages"]).toBeGreaterThan(tokens(data));
+    expect(parts({ type: "new", text: data }).components["messages"]).toBeGreaterThan(tokens(data));
+    expect(parts({ type: "video_url", video_url: { url: data } }).components["images"]).toBe(
+      IMAGE_TOKENS_MAX,
     );
   });
 
@@ -142,6 +157,69 @@ describe("countInput", async () => {
       count({ tool_choice: { type: "function", function: { name: "find" } } }).components["tools"],
     ).toBeGreaterThan(0);
     expect(count({ response_format: { type: "json_object" } }).inputTokens).toBe(alone);
+  });
+
+  it("SEC-14: a prompt counts in full wherever it is hidden", () => {
+    const prompt = "The quick brown fox jumps over the lazy dog again. ".repeat(2200);
+    const size = tokens(prompt);
+    const data = `data:;base64,${prompt}`;
+    const message = (members: object) => ({ messages: [{ role: "user", content: "hi", ...members }] });
+    const call = { id: "c", type: "function", index: 0, function: { name: "f", arguments: "{}" } };
+    const hidden: readonly (readonly [string, Readonly<Record<string, unknown>>])[] = [
+      ["data URI in arguments", message({ tool_calls: [{ ...call, function: { arguments: data } }] })],
+      ["data URI in a refusal", message({ refusal: data })],
+      ["data URI in a name", message({ name: data })],
+      ["data URI as role", { messages: [{ role: data }] }],
+      ["id", message({ id: prompt })],
+      ["type", message({ type: prompt })],
+      ["index", message({ index: prompt })],
+      ["cache_control", message({ cache_control: { type: prompt } })],
+      ["call id", message({ tool_calls: [{ ...call, id: prompt }] })],
+      ["call type", message({ tool_calls: [{ ...call, type: prompt }] })],
+      ["nested id", message({ reasoning_details: [{ id: prompt }] })],
+      ["part type", message({ content: [{ type: prompt }] })],
+      ["part cache_control", message({ content: [{ type: "text", cache_control: { ttl: prompt } }] })],
+      ["beside a part's text", message({ content: [{ type: "text", text: "hi", also: prompt }] })],
+      ["beside an image", message({ content: [{ type: "image_url", text: prompt }] })],
+      ["audio", message({ audio: prompt })],
+      ["a member's name", message({ [prompt]: 1 })],
+      ["a nested name", message({ tool_calls: [{ ...call, function: { arguments: { [prompt]: 1 } } }] })],
+    ];
+    for (const [where, members] of hidden) {
+      const counted = count(members).components["messages"] ?? 0;
+      expect([where, Math.abs(counted / size - 1) < 0.02]).toEqual([where, true]);
+    }
+    const nested = { reasoning_details: [{ id: "short", type: "short", index: "short" }] };
+    expect(count(message(nested)).inputTokens).toBe(count(message({})).inputTokens + 3 * tokens("short"));
+    const labelled = { id: "m", type: "message", index: 1, cache_control: { type: "ephemeral" } };
+    expect(count(message(labelled)).inputTokens).toBe(count(message({})).inputTokens);
+  });
+
+  it("TOK-01: the largest body is counted in bounded time, however it is divided", () => {
+    const letters = (length: number, shift: number) =>
+      Array.from({ length }, (_, i) => String.fromCharCode(97 + (((i + shift) * (i + 7)) % 26))).join("");
+    const text = (each: string) => ({ role: "user", content: each });
+    const pieces = Array.from({ length: 1000 }, (_, i) => letters(16_000, i));
+    const bodies: readonly object[] = [
+      { messages: pieces.map(text) },
+      { messages: [text(pieces.join(" "))] },
+      { messages: [text("1a".repeat(2 ** 23))] },
+      { messages: Array.from({ length: 20_000 }, (_, i) => text(letters(700, i))) },
+      {
+        messages: [
+          { role: "user", content: Array.from({ length: 49_000 }, () => ({ text: "1a".repeat(150) })) },
+        ],
+      },
+      { messages: [text("hi")], tools: Array.from({ length: 1000 }, (_, i) => ({ x: pieces[i] })) },
+    ];
+    for (const members of bodies) {
+      const request = requestOf(body(members as Readonly<Record<string, unknown>>));
+      const cpu = process.cpuUsage();
+      const { inputTokens, bounded } = openaiChat.countInput(request, counter);
+      expect(process.cpuUsage(cpu).user / 1000).toBeLessThan(1500);
+      expect(inputTokens).toBeGreaterThan(5_000_000);
+      expect(bounded || inputTokens > 10_000_000).toBe(true);
+    }
   });
 
   it("TOK-29: parts of unknown kind and shape are counted by their strings and never throw", () => {

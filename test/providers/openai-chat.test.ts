@@ -34,6 +34,37 @@ describe("edit", () => {
     expect(edit(body(), { injectCeilingAs: null }).text).toBe(body());
   });
 
+  it("writes max_tokens beside another ceiling for a server that heeds max_tokens alone", () => {
+    const heedsMaxTokens = { injectCeilingAs: "max_tokens" };
+    expect(edit(body({ max_completion_tokens: 1 }), heedsMaxTokens).text).toBe(
+      body({ max_completion_tokens: 1, max_tokens: 1 }),
+    );
+    expect(edit(body({ max_completion_tokens: 5000 }), heedsMaxTokens).text).toBe(
+      body({ max_completion_tokens: 100, max_tokens: 100 }),
+    );
+    expect(edit(body({ max_tokens: null, max_completion_tokens: 7 }), heedsMaxTokens).text).toBe(
+      body({ max_tokens: 7, max_completion_tokens: 7 }),
+    );
+    expect(edit(body({ max_tokens: 3, max_completion_tokens: 7 }), heedsMaxTokens).text).toBe(
+      body({ max_tokens: 3, max_completion_tokens: 7 }),
+    );
+    const stream = body({ stream: true, max_completion_tokens: 5000 });
+    expect(JSON.parse(edit(stream, heedsMaxTokens).text)).toMatchObject({
+      max_completion_tokens: 100,
+      max_tokens: 100,
+      stream_options: { include_usage: true },
+    });
+  });
+
+  it("never sends OpenAI both ceilings, which it rejects, where the caller sent one", () => {
+    expect(edit(body({ max_tokens: 7 })).text).toBe(body({ max_tokens: 7 }));
+    expect(edit(body({ max_tokens: 700 })).text).toBe(body({ max_tokens: 100 }));
+    expect(edit(body({ max_completion_tokens: 700 })).text).toBe(body({ max_completion_tokens: 100 }));
+    expect(edit(body({ max_completion_tokens: 7 }), { injectCeilingAs: null }).text).toBe(
+      body({ max_completion_tokens: 7 }),
+    );
+  });
+
   it("asks for usage on a stream, and says when the chunk is not the caller's", () => {
     const stream = (streamOptions?: unknown) =>
       body({ max_tokens: 1, stream: true, stream_options: streamOptions });

@@ -9,7 +9,7 @@ const perCharacter = {
   encoding: "o200k_base",
   count: (text: string) => ({ tokens: text.length, bounded: false }),
 } as const;
-const meter = () => new Meter(openaiChat, perCharacter, 100);
+const meter = () => new Meter(openaiChat, perCharacter, 100, 1);
 
 const EVENT = 'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}\n\n';
 const UNARY =
@@ -33,10 +33,11 @@ function carry(
   const carried = pump({
     body,
     writable,
-    tap: tapFor(type, on, false),
+    tap: tapFor(type, on, { stream: true, stripUsage: false }),
     abort,
     idleTimeoutMs: 60,
     onProgress: () => {},
+    onCallerGone: () => {},
   });
   return { abort, carried };
 }
