@@ -4,7 +4,7 @@
  * the model; images, audio and files are priced by bounds, and their base64 never meets the tokenizer. Nothing else
  * is taken for base64, whatever it looks like.
  */
-import { CountBudget, type Counter } from "../tokens/counter.ts";
+import type { CountBudget, Counter } from "../tokens/counter.ts";
 import type { ChatRequest, InputCount } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
 
@@ -18,10 +18,11 @@ const TOOLS_TOKENS = 12;
 const TOOL_TOKENS = 8;
 
 /**
- * OpenAI's tile formula for its large models (GPT-4o, 4.1, 4.5): 85, and 170 for each 512-pixel tile after the image
- * was fitted into 2048 x 2048 and its shorter side to 768. At most 4 x 2 tiles remain, so for those models this bounds
- * every size; low detail is one price. It is no bound for small models, which bill an image as many more of their
- * cheaper tokens (gpt-4o-mini: 2,833, and 5,667 a tile). There the provider's usage settles the difference afterwards.
+ * OpenAI's tile formula for its large models (GPT-4o, 4.1, 4.5): 85, and 170 for each 512-pixel tile after the
+ * image was fitted into 2048 x 2048 and its shorter side to 768. At most 4 x 2 tiles remain, so for those models
+ * this bounds every size; low detail is one price. It is no bound for small models, which bill an image as many
+ * more of their cheaper tokens (gpt-4o-mini: 2,833 at low detail, and 5,667 more a tile). There the provider's
+ * usage settles the difference afterwards.
  */
 export const IMAGE_LOW_DETAIL_TOKENS = 85;
 export const IMAGE_TOKENS_MAX = 85 + 8 * 170;
@@ -43,7 +44,7 @@ const UNSEEN_TOKENS = 4096;
 /** Members that say how to read a message, a part or a call, and are not read by the model themselves. */
 const LABELS: ReadonlySet<string> = new Set(["type", "id", "index", "cache_control"]);
 
-/** No real label is longer as JSON. What is longer may be a prompt that somebody hopes is not counted. */
+/** No real label is longer. What is longer may be a prompt that somebody hopes is not counted. */
 const LABEL_UNITS_MAX = 64;
 
 /** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
@@ -76,7 +77,7 @@ export function countChatInput(request: ChatRequest, counter: Counter): InputCou
 
 class Tally {
   readonly #counter: Counter;
-  readonly #budget = new CountBudget();
+  readonly #budget: CountBudget = { spentSteps: 0 };
   readonly #components: Record<Component, number> = {
     messages: 0,
     tools: 0,
@@ -129,8 +130,11 @@ function countMessage(message: JsonRecord, tally: Tally): void {
 }
 
 function countContent(content: unknown, tally: Tally): void {
-  if (typeof content === "string") tally.text("messages", content);
-  for (const part of listOf(content)) countPart(recordOf(part), tally);
+  if (!Array.isArray(content)) return countStrings(content, tally);
+  for (const part of content) {
+    if (isRecord(part)) countPart(part, tally);
+    else countStrings(part, tally);
+  }
 }
 
 function countPart(part: JsonRecord, tally: Tally): void {

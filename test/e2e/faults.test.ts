@@ -269,6 +269,8 @@ describe("SEC-07 CMP-03 what the provider hears of the caller", () => {
           "x-weir-class": "interactive",
           "x-unheard-of": "1",
           "openai-organization": "org-1",
+          "openai-project": "proj-1",
+          "openai-beta": "assistants=v2",
           "x-stainless-lang": "js",
           "user-agent": "a-caller/1",
         },
@@ -279,7 +281,7 @@ describe("SEC-07 CMP-03 what the provider hears of the caller", () => {
     expect(headers["authorization"]).toBe(`***${PROVIDER_SECRET.slice(-4)}`);
     expect(headers["x-client-request-id"]).toBe(response.headers.get("x-weir-request-id"));
     expect(headers).toMatchObject({
-      "openai-organization": "org-1",
+      "openai-beta": "assistants=v2",
       "x-stainless-lang": "js",
       "user-agent": "a-caller/1",
     });
@@ -293,7 +295,7 @@ describe("SEC-07 CMP-03 what the provider hears of the caller", () => {
       "content-type",
       "user-agent",
     ];
-    const ours = ["openai-organization", "x-stainless-lang", "x-client-request-id"];
+    const ours = ["openai-beta", "x-stainless-lang", "x-client-request-id"];
     expect(Object.keys(headers).filter((name) => ![...framing, ...allowed, ...ours].includes(name))).toEqual(
       [],
     );

@@ -182,6 +182,8 @@ describe("countInput", async () => {
       ["beside a part's text", message({ content: [{ type: "text", text: "hi", also: prompt }] })],
       ["beside an image", message({ content: [{ type: "image_url", text: prompt }] })],
       ["audio", message({ audio: prompt })],
+      ["a part that is a string", { prediction: { content: [prompt] } }],
+      ["content that is an object", { prediction: { content: { text: prompt } } }],
       ["a member's name", message({ [prompt]: 1 })],
       ["a nested name", message({ tool_calls: [{ ...call, function: { arguments: { [prompt]: 1 } } }] })],
     ];

@@ -15,7 +15,7 @@ describe("reading answers", () => {
     expect(stop).toEqual({
       usage: null,
       text: "",
-      finishedChoices: 0,
+      finishedChoices: 1,
       error: false,
       usageOnly: false,
       malformed: false,
@@ -24,7 +24,7 @@ describe("reading answers", () => {
       '{"choices":[],"usage":{"prompt_tokens":26,"completion_tokens":9,"total_tokens":35}}',
     );
     expect(last).toMatchObject({ usage: { inputTokens: 26, outputTokens: 9 }, usageOnly: true });
-    expect(openaiChat.readEvent("[DONE]")).toEqual({ ...stop });
+    expect(openaiChat.readEvent("[DONE]")).toEqual({ ...stop, finishedChoices: 0 });
   });
 
   it("STR-02: usage beside choices is read, and is not the usage chunk alone", () => {
