@@ -5,7 +5,7 @@ import { messageOf, Problem } from "./problem.ts";
 
 export interface Address {
   readonly host: string;
-  /** 0: any free port. */
+  /** 0: whichever is free. */
   readonly port: number;
 }
 

@@ -175,6 +175,7 @@ async function relay(
     body: response.body as ReadableStream<Uint8Array> | null,
     writable,
     tap,
+    finished: () => meter.finished,
     abort: upstream.abort,
     idleTimeoutMs: upstream.provider.idleTimeoutMs,
     onProgress: () => heartbeat.progressed(),
@@ -194,6 +195,9 @@ async function settle({ lease, line, meter }: Exchange, ended: "complete" | "cut
   }
   const exact = ended === "complete" || meter.final ? meter.exact : null;
   const usage = exact ?? meter.soFar;
+  if (exact === null && meter.malformed > 0) {
+    console.warn(JSON.stringify({ weir: "usage_unread", requestId, malformedPayloads: meter.malformed }));
+  }
   await line.send({
     type: "settle",
     requestId,

@@ -43,7 +43,7 @@ export class Meter {
     return this.failed || this.#staleUsage ? null : this.#usage;
   }
 
-  /** Every choice has said why it ended. */
+  /** All output has been generated: a unary answer with its first byte, a stream when every choice has said why it ended. */
   get finished(): boolean {
     return this.#finishedChoices >= this.#completions;
   }
@@ -104,8 +104,6 @@ export interface Tap {
   end(): readonly Uint8Array[];
   /** It was cut instead: what came of it is read as far as it goes. */
   cut(): void;
-  /** All output has been generated: a unary answer with its first byte, a stream when every choice has finished. */
-  readonly generatedWhole: () => boolean;
 }
 
 /** By what the provider says it sends, whatever the request asked for; by the request only where the provider is silent. */
@@ -133,7 +131,6 @@ function streamTap(meter: Meter): Tap {
       return [];
     },
     cut: () => {},
-    generatedWhole: () => meter.finished,
   };
 }
 
@@ -149,7 +146,6 @@ function strippingTap(meter: Meter): Tap {
       return last === null ? [] : kept([last]);
     },
     cut: () => {},
-    generatedWhole: () => meter.finished,
   };
 }
 
@@ -181,6 +177,5 @@ function unaryTap(meter: Meter): Tap {
       return [];
     },
     cut: takeFragment,
-    generatedWhole: () => meter.finished,
   };
 }

@@ -8,6 +8,8 @@ export interface Pump {
   /** The caller's. */
   readonly writable: WritableStream<Uint8Array>;
   readonly tap: Tap;
+  /** All output has been generated, and only its price is still to come. */
+  readonly finished: () => boolean;
   /** Ends the provider's call. */
   readonly abort: AbortController;
   /** How long the provider may be silent; a caller who reads slowly is not its silence. */
@@ -21,6 +23,7 @@ export async function pump({
   body,
   writable,
   tap,
+  finished,
   abort,
   idleTimeoutMs,
   onProgress,
@@ -38,7 +41,7 @@ export async function pump({
     } catch (error) {
       onCallerGone();
       // Nothing is saved by breaking off what was generated whole, and reading on tells its price.
-      if (!tap.generatedWhole()) throw error;
+      if (!finished()) throw error;
       callerGone = true;
     }
   };

@@ -34,6 +34,7 @@ function carry(
     body,
     writable,
     tap: tapFor(type, on, { stream: true, stripUsage: false }),
+    finished: () => on.finished,
     abort,
     idleTimeoutMs: 60,
     onProgress: () => {},
