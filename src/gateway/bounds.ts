@@ -6,14 +6,8 @@ export const BODY_BYTES_MAX = 16 * 1024 * 1024;
 /** Bytes of a unary answer kept for reading its usage; what is longer still flows, and all its text counts as output. */
 export const UNARY_READ_BYTES_MAX = 16 * 1024 * 1024;
 
-/** Bytes of a provider's error that are held back to mask our secret in it. */
-export const ERROR_BODY_BYTES_MAX = 1024 * 1024;
-
 /** What is left of an answer that was generated whole is read for so long after its caller has gone: it tells the price. */
 export const DRAIN_MAX_MS = 10_000;
-
-/** A provider's error is held back no longer than this to look for our secret in it. */
-export const ERROR_BODY_WAIT_MS = 2_000;
 
 /** Of a provider's request id, as recorded. */
 export const PROVIDER_REQUEST_ID_LENGTH_MAX = 200;

@@ -3,17 +3,12 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
-import {
-  DRAIN_MAX_MS,
-  ERROR_BODY_BYTES_MAX,
-  ERROR_BODY_WAIT_MS,
-  PROVIDER_REQUEST_ID_LENGTH_MAX,
-} from "./bounds.ts";
+import { DRAIN_MAX_MS, PROVIDER_REQUEST_ID_LENGTH_MAX } from "./bounds.ts";
 import { dispatch, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
 import { Heartbeat } from "./heartbeat.ts";
 import type { LedgerLine } from "./ledger-line.ts";
-import { maskSecret } from "./mask.ts";
+import { masking, SecretMask } from "./mask.ts";
 import { type Meter, tapFor } from "./meter.ts";
 import { pump } from "./pump.ts";
 import type { GatewayRefusal } from "./refusal.ts";
@@ -149,13 +144,7 @@ async function relay(
       });
     } else {
       headers.set("x-weir-limited-by", "provider");
-      const body =
-        response.body === null
-          ? null
-          : await maskSecret(response.body, upstream.secret, {
-              bytesMax: ERROR_BODY_BYTES_MAX,
-              waitMs: ERROR_BODY_WAIT_MS,
-            });
+      const body = response.body?.pipeThrough(masking(upstream.secret)) ?? null;
       give({ ok: true, response: new Response(body, { status: response.status, headers }) });
     }
     await released;
@@ -175,6 +164,7 @@ async function relay(
     body: response.body as ReadableStream<Uint8Array> | null,
     writable,
     tap,
+    mask: new SecretMask(upstream.secret),
     finished: () => meter.finished,
     abort: upstream.abort,
     idleTimeoutMs: upstream.provider.idleTimeoutMs,

@@ -1,5 +1,6 @@
 /** Carries the provider's body to the caller, reading on the way, until one of the two is done. */
 import { ProviderTimeout } from "./dispatch.ts";
+import type { SecretMask } from "./mask.ts";
 import type { Tap } from "./meter.ts";
 
 export interface Pump {
@@ -8,6 +9,7 @@ export interface Pump {
   /** The caller's. */
   readonly writable: WritableStream<Uint8Array>;
   readonly tap: Tap;
+  readonly mask: SecretMask;
   /** All output has been generated, and only its price is still to come. */
   readonly finished: () => boolean;
   /** Ends the provider's call. */
@@ -23,6 +25,7 @@ export async function pump({
   body,
   writable,
   tap,
+  mask,
   finished,
   abort,
   idleTimeoutMs,
@@ -34,7 +37,9 @@ export async function pump({
   const silence = new Silence(idleTimeoutMs, () => abort.abort(new ProviderTimeout()));
   let callerGone = false;
   const forward = async (pieces: readonly Uint8Array[], read: () => void) => {
-    const writes = callerGone ? [] : pieces.map((piece) => writer.write(piece));
+    const writes = callerGone
+      ? []
+      : pieces.filter(({ length }) => length > 0).map((piece) => writer.write(piece));
     read();
     try {
       await Promise.all(writes);
@@ -52,10 +57,14 @@ export async function pump({
       silence.ends();
       if (done) break;
       const { forward: pieces, read } = tap.push(value);
-      await forward(pieces, read);
+      await forward(
+        pieces.map((piece) => mask.push(piece)),
+        read,
+      );
       onProgress();
     }
-    await forward(tap.end(), () => {});
+    const last = tap.end().map((piece) => mask.push(piece));
+    await forward([...last, mask.flush()], () => {});
     if (!callerGone) await writer.close().catch(() => {});
     return "complete";
   } catch (error) {

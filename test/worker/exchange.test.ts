@@ -253,6 +253,12 @@ describe("a provider's error", () => {
     expect(await eventOf("released")).toMatchObject({ evidence: "provider_refused" });
   });
 
+  it("keeps our secret out of an error inside a 200 as well", async () => {
+    const error = chunk({ error: { message: `bad key ${SECRET}` } });
+    const { text } = await call(stream(delta("a"), error), { body: { stream: true } });
+    expect(text).toBe(delta("a") + error.replace(SECRET, "[masked]"));
+  });
+
   it("is not waited for when its body stalls", async () => {
     const body = new ReadableStream<Uint8Array>({
       start(controller) {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ProviderTimeout } from "../../src/gateway/dispatch.ts";
+import { SecretMask } from "../../src/gateway/mask.ts";
 import { Meter, tapFor } from "../../src/gateway/meter.ts";
 import { pump } from "../../src/gateway/pump.ts";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
@@ -34,6 +35,7 @@ function carry(
     body,
     writable,
     tap: tapFor(type, on, { stream: true, stripUsage: false }),
+    mask: new SecretMask("sk-secret"),
     finished: () => on.finished,
     abort,
     idleTimeoutMs: 60,
