@@ -1,7 +1,7 @@
 /**
  * What the platform calls start-up: evaluating the worker's modules, before any request. It allows a
  * second of CPU. Here the deployed bundle is started on plain workerd, beside a worker that is empty,
- * and the difference in the process's CPU time is the bundle's own; `npm run bench:startup` prints it.
+ * and the difference in the process's CPU time is the bundle's own; `npm run bench -- startup` prints it.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -110,7 +110,7 @@ if (import.meta.main) {
   const startup = await measureStartup(await deploymentBundle(outdir), 15);
   rmSync(outdir, { recursive: true, force: true });
   const machine = { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version };
-  const report = JSON.stringify({ command: "npm run bench:startup", machine, ...startup }, null, 2);
+  const report = JSON.stringify({ command: "npm run bench -- startup", machine, ...startup }, null, 2);
   mkdirSync(join(import.meta.dirname, "results"), { recursive: true });
   writeFileSync(join(import.meta.dirname, "results/startup.json"), `${report}\n`);
   console.log(report);
