@@ -92,6 +92,53 @@ describe("restart", () => {
     expect(await ledger.reservation("open")).toMatchObject({ state: "DISPATCHED" });
   });
 
+  it("reads a checkpoint that is shorter than the one it was written over", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    const startMs = Date.now();
+    const ledger = await freshLedger();
+    const newestParts = () =>
+      runInDurableObject(ledger, (_, state) => {
+        const count = "SELECT count(*) AS n FROM checkpoint WHERE seq = (SELECT max(seq) FROM checkpoint)";
+        return Number(state.storage.sql.exec(count).one()["n"]);
+      });
+    await runInDurableObject(ledger, (instance: TenantLedger) => {
+      for (let i = 0; i < RING_SLOTS / 2; i += 1) {
+        instance.run(reserve(`r${i}`));
+        instance.run(settle(`r${i}`, 1));
+      }
+    });
+    expect(await newestParts()).toBeGreaterThan(1);
+    vi.setSystemTime(startMs + 24 * 3_600_000); // all of those are forgotten
+    await runInDurableObject(ledger, (instance: TenantLedger) => {
+      instance.run(reserve("open"));
+      for (let i = 0; i < RING_SLOTS / 2; i += 1) {
+        instance.run({
+          type: "capture",
+          requestId: "open",
+          fence: 1,
+          usageEventId: `${i}`,
+          size: usage(i, 0),
+        });
+      }
+    });
+    expect(await newestParts()).toBe(1);
+    const before = await ledger.balance();
+    await evictDurableObject(ledger);
+    expect(await ledger.balance()).toEqual(before);
+  });
+
+  it("refuses a record with a gap, instead of folding what is not whole", async () => {
+    const ledger = await freshLedger();
+    for (const id of ["a", "b", "c"]) await ledger.run(reserve(id));
+    await runInDurableObject(ledger, (_, state) => {
+      state.storage.sql.exec("DELETE FROM batch WHERE seq = 3");
+    });
+    await evictDurableObject(ledger);
+    await expect(async () => {
+      await ledger.balance();
+    }).rejects.toThrow(/gap/);
+  });
+
   it("PLA-18 a record that cannot be written resets the object: nobody sees what is not durable", async () => {
     const ledger = await freshLedger();
     await ledger.run(reserve("kept"));

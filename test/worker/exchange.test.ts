@@ -47,11 +47,19 @@ interface Call {
   readonly keyClass?: "interactive" | "batch";
   /** Between the answer's headers and its body. */
   readonly midway?: () => Promise<void>;
+  readonly signal?: AbortSignal;
 }
 
 /** One request through the gateway, with a provider that is scripted; resolves when all is settled. */
 async function call(answer: () => Response | Promise<Response>, options: Call = {}) {
-  const { body, settings = settingsWith({}), headers = {}, keyClass = "interactive", midway } = options;
+  const {
+    body,
+    settings = settingsWith({}),
+    headers = {},
+    keyClass = "interactive",
+    midway,
+    signal = null,
+  } = options;
   vi.spyOn(globalThis, "fetch").mockImplementation(async () => answer());
   const order = {
     secret: keySecret,
@@ -63,6 +71,7 @@ async function call(answer: () => Response | Promise<Response>, options: Call = 
   };
   const request = new Request(`https://weir.test/t/${tenant}/v1/chat/completions`, {
     method: "POST",
+    signal,
     headers: { authorization: `Bearer ${await mintVirtualKey(order)}`, ...headers },
     body: JSON.stringify({
       model: "m",
@@ -152,6 +161,12 @@ describe("what is settled, and on what grounds", () => {
     expect(await eventOf("settled")).toMatchObject({ basis: "exact", usage: { outputTokens: 1 } });
   });
 
+  it("after a capture as soon as much was produced, whatever the clock says", async () => {
+    const long = delta(" river".repeat(600));
+    await call(stream(long, delta("."), finish, used(7, 601), DONE), { body: { stream: true } });
+    expect((await eventOf("captured")).captured.outputTokens).toBeGreaterThanOrEqual(600);
+  });
+
   it("SET-04 PLA-10 on a fresh stub, when the session broke in the middle", async () => {
     vi.spyOn(console, "error").mockImplementation(() => {});
     await call(stream(delta("a"), finish, used(7, 3), DONE), {
@@ -159,6 +174,34 @@ describe("what is settled, and on what grounds", () => {
       midway: () => abortAllDurableObjects(),
     });
     expect(await eventOf("settled")).toMatchObject({ usage: { inputTokens: 7, outputTokens: 3 } });
+  });
+});
+
+describe("a call that may never have arrived", () => {
+  it("is frozen when its connection was lost: that proves nothing", async () => {
+    const { response } = await call(() => Promise.reject(new Error("Network connection lost.")));
+    expect(response.status).toBe(502);
+    expect(await eventOf("expired")).toMatchObject({ cause: "outcome_unknown", to: "RECONCILING" });
+  });
+
+  it("is released whole, and not sent, for a caller who had left before", async () => {
+    const fetched = vi.fn(() => new Response());
+    await call(fetched, { signal: AbortSignal.abort() });
+    expect(fetched).not.toHaveBeenCalled();
+    expect(await eventOf("released")).toMatchObject({ evidence: "not_sent" });
+  });
+
+  it("LIM-09 has its id closed behind it, where the ledger failed before it answered", async () => {
+    vi.spyOn(console, "error").mockImplementation(() => {});
+    const sql = (statement: string) =>
+      runInDurableObject(env.TENANT_LEDGER.getByName(`v1:${tenant}`), (_, state) => {
+        state.storage.sql.exec(statement);
+      });
+    await sql("CREATE TRIGGER full BEFORE INSERT ON batch BEGIN SELECT RAISE(ABORT, 'disk full'); END");
+    const { response } = await call(() => new Response(), { midway: () => sql("DROP TRIGGER full") });
+    expect(response.status).toBe(503);
+    const requestId = response.headers.get("x-weir-request-id");
+    expect(await eventOf("forestalled")).toMatchObject({ requestId });
   });
 });
 
