@@ -19,7 +19,6 @@ import type {
   Settle,
   Settled,
   Size,
-  Standing,
 } from "./types.ts";
 
 /** `atMs` is not before `state.nowMs`: `turn` sees to it. */
@@ -188,7 +187,6 @@ function settlement(
     usage,
     basis,
     moves,
-    standings: standingsAfter(state, moves, atMs),
     refundedTokens: Math.max(0, heldTokens - tokensOf(usage)),
     overrunTokens: Math.max(0, tokensOf(usage) - heldTokens),
     stayMs: atMs - lease.reservedAtMs,
@@ -216,15 +214,6 @@ function movesOf(
     moves.push({ limit: limit.name, returned, spent, forfeitedLevel });
   }
   return moves;
-}
-
-function standingsAfter(state: LedgerState, moves: readonly Move[], atMs: number): Standing[] {
-  return [...state.limits.values()].map((limit) => {
-    const move = moves.find((candidate) => candidate.limit === limit.name);
-    const moved =
-      move === undefined ? 0 : (move.returned - move.spent) * LEVEL_PER_UNIT - move.forfeitedLevel;
-    return { limit: limit.name, level: (levelAt(limit, atMs) + moved) / LEVEL_PER_UNIT };
-  });
 }
 
 const onLease = (lease: Lease, atMs: number) => ({ atMs, requestId: lease.requestId, fence: lease.fence });

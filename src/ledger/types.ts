@@ -207,7 +207,6 @@ export interface Settled extends LeaseEvent {
   readonly usage: Usage;
   readonly basis: "exact" | "under_estimate" | "charge_hold";
   readonly moves: readonly Move[];
-  readonly standings: readonly Standing[];
   readonly refundedTokens: number;
   readonly overrunTokens: number;
   /** From reserve to here: the stay that gauges are about. */
