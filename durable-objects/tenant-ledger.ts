@@ -1,31 +1,50 @@
 /**
  * The shell around one tenant's ledger: it brings the clock, the record and the alarm, and decides nothing.
- * Every call is one synchronous turn (sweep, decide, evolve, record) with no await inside, so the
- * object's single thread is the lock; the platform's output gate holds the reply until the record is durable.
+ * Every call is one synchronous turn (sweep, decide, evolve, record or join the next record) with no await
+ * inside, so the object's single thread is the lock. An answer leaves when the write that carries what it
+ * tells has begun; from there the platform's output gate holds it until that write is durable.
  */
 import { DurableObject, RpcTarget } from "cloudflare:workers";
+import type { Command, LeaseCommand, Reserve, SetPolicy } from "../src/ledger/commands.ts";
+import { GroupCommit } from "../src/ledger/group-commit.ts";
 import type { LedgerState } from "../src/ledger/state.ts";
-import { nextDueAtMs, sweep, turn } from "../src/ledger/turn.ts";
-import {
-  type Command,
-  isRecorded,
-  type LeaseCommand,
-  type LedgerEvent,
-  type Reserve,
-  type SetPolicy,
-} from "../src/ledger/types.ts";
+import { nextDueAtMs, preview, sweep, turn } from "../src/ledger/turn.ts";
+import type { LedgerEvent, RecordedEvent } from "../src/ledger/types.ts";
 import { type Balance, balanceOf, type Reservation, reservationOf } from "../src/ledger/view.ts";
+import { nextWakeAtMs } from "../src/ledger/waiting.ts";
 import { LedgerStore } from "./ledger-store.ts";
+import { WaitingRoom } from "./waiting-room.ts";
 
 /** An alarm that finds more due than one sweep takes comes back after this; also the stop to a hot loop. */
 const ALARM_AGAIN_MS = 1_000;
+
+/** The longest that a capture or a refusal waits for another event's write. */
+const RIDE_MAX_MS = 1_000;
+
+/** A command's event, and how the lease stands after it. */
+export interface Outcome {
+  readonly event: LedgerEvent;
+  readonly reservation: Reservation | null;
+}
+
+interface Change<T> {
+  readonly events: readonly LedgerEvent[];
+  readonly result: T;
+}
 
 export class TenantLedger extends DurableObject {
   readonly #store: LedgerStore;
   readonly #state: LedgerState;
   readonly #tenant: string;
+  readonly #commit = new GroupCommit();
+  readonly #room = new WaitingRoom();
+  /** Resolves when the next write begins. */
+  #nextWrite = Promise.withResolvers<void>();
   /** What the platform's alarm is set to, so that an unchanged one is never written; null for none. */
   #alarmAtMs: number | null = null;
+  #riding: ReturnType<typeof setTimeout> | null = null;
+  /** Set while somebody waits: an alarm may be a minute late, and a waiter cannot. */
+  #wake: { readonly atMs: number; readonly timer: ReturnType<typeof setTimeout> } | null = null;
 
   constructor(ctx: DurableObjectState, env: Cloudflare.Env) {
     super(ctx, env);
@@ -38,55 +57,132 @@ export class TenantLedger extends DurableObject {
 
   /** One request's session. Opened first and pipelined upon: the whole request is one billed call. */
   open(): LedgerSession {
-    return new LedgerSession((command) => this.run(command));
+    return new LedgerSession(this, this.#room);
   }
 
-  /** The same, without a session: for a caller whose session broke. */
-  run(command: Command): LedgerEvent {
-    return this.#recorded(() => {
+  /** Without a session: for a caller whose session broke, or whose lease outlives the call. */
+  run(command: Command): Promise<LedgerEvent> {
+    return this.#call(() => {
       const { events, reply } = turn(this.#state, command, Date.now());
       return { events, result: reply };
     });
   }
 
-  balance(): Balance {
+  /** The same, and the lease as it stands then. */
+  act(command: Command): Promise<Outcome> {
+    return this.#call(() => {
+      const { events, reply } = turn(this.#state, command, Date.now());
+      const requestId = reply.type === "unchanged" ? reply.requestId : subjectOf(command);
+      const reservation = requestId === null ? null : reservationOf(this.#state, requestId);
+      return { events, result: { event: reply, reservation } };
+    });
+  }
+
+  /** What would become of the command, which is not carried out. */
+  preview(command: Command): Promise<LedgerEvent> {
+    return this.#call(() => {
+      const { events, reply } = preview(this.#state, command, Date.now());
+      return { events, result: reply };
+    });
+  }
+
+  balance(): Promise<Balance> {
     return this.#swept(() => balanceOf(this.#state, this.#tenant));
   }
 
-  reservation(requestId: string): Reservation | null {
+  reservation(requestId: string): Promise<Reservation | null> {
     return this.#swept(() => reservationOf(this.#state, requestId));
   }
 
   /** At least once, at most a minute late: only a reminder, for the inline sweep is what correctness rests on. */
-  override alarm(): void {
+  override async alarm(): Promise<void> {
     this.#alarmAtMs = null;
-    this.#swept(() => undefined);
+    await this.#swept(() => undefined);
     // Also when nothing was due: the head may have been renewed since.
     this.#arm();
   }
 
-  #swept<T>(read: () => T): T {
-    return this.#recorded(() => {
+  #swept<T>(read: () => T): Promise<T> {
+    return this.#call(() => {
       const events = sweep(this.#state, Date.now());
       return { events, result: read() };
     });
   }
 
   /** Whatever happens between the first change of memory and the record, memory may not stay ahead of it. */
-  #recorded<T>(change: () => { readonly events: readonly LedgerEvent[]; readonly result: T }): T {
+  async #call<T>(change: () => Change<T>): Promise<T> {
+    const { events, result, ticket } = this.#guarded(() => {
+      const changed = change();
+      for (const event of changed.events) if (event.type === "queued") this.#room.expect(event.requestId);
+      const added = this.#commit.add(changed.events);
+      if (added.write !== null) this.#write(added.write);
+      return { ...changed, ticket: added.ticket };
+    });
+    if (events.length > 0) this.#arm();
+    // A refusal promises nothing, and need not wait for its record.
+    for (const event of events) if (event.type === "refused") this.#room.tell(event);
+    this.#mindRiders();
+    this.#mindQueue(events);
+    if (ticket > this.#commit.writes) await this.#nextWrite.promise;
+    return result;
+  }
+
+  #write(events: readonly RecordedEvent[]): void {
+    this.#store.write(events, this.#state);
+    this.#nextWrite.resolve();
+    this.#nextWrite = Promise.withResolvers();
+    for (const event of events) if (event.type === "reserved") this.#room.tell(event);
+    this.ctx.storage.sync().then(
+      () => {
+        this.#guarded(() => {
+          const next = this.#commit.arrived();
+          if (next !== null) this.#write(next);
+        });
+      },
+      (error: unknown) => this.#abort(error),
+    );
+  }
+
+  #guarded<T>(step: () => T): T {
     try {
-      const { events, result } = change();
-      const recorded = events.filter(isRecorded);
-      if (recorded.length > 0) {
-        this.#store.record(recorded, this.#state);
-        this.#arm();
-      }
-      return result;
+      return step();
     } catch (error) {
       // A statement that throws does not reset the object by itself.
-      this.ctx.abort(`the turn could not be recorded: ${String(error)}`);
+      this.#abort(error);
       throw error;
     }
+  }
+
+  #abort(error: unknown): void {
+    this.ctx.abort(`what happened could not be recorded: ${String(error)}`);
+  }
+
+  #mindRiders(): void {
+    if (this.#riding !== null || !this.#commit.hasImpatientRiders) return;
+    this.#riding = setTimeout(() => {
+      this.#riding = null;
+      this.#guarded(() => {
+        const write = this.#commit.flush();
+        if (write !== null) this.#write(write);
+      });
+    }, RIDE_MAX_MS);
+  }
+
+  #mindQueue(events: readonly LedgerEvent[]): void {
+    const newcomer = events.some(({ type }) => type === "queued");
+    if (this.#wake !== null && !newcomer) return;
+    const nowMs = Date.now();
+    const atMs = nextWakeAtMs(this.#state, Math.max(nowMs, this.#state.nowMs));
+    if (atMs === null || (this.#wake !== null && this.#wake.atMs <= atMs)) return;
+    if (this.#wake !== null) clearTimeout(this.#wake.timer);
+    const timer = setTimeout(
+      () => {
+        this.#wake = null;
+        void this.#swept(() => undefined);
+      },
+      Math.max(1, atMs - nowMs),
+    );
+    this.#wake = { atMs, timer };
   }
 
   /** Moving an alarm earlier costs a round trip, so one that fires too early is left to fire and re-arm. */
@@ -94,32 +190,54 @@ export class TenantLedger extends DurableObject {
     const dueAtMs = nextDueAtMs(this.#state);
     if (dueAtMs === null || (this.#alarmAtMs !== null && this.#alarmAtMs <= dueAtMs)) return;
     this.#alarmAtMs = Math.max(dueAtMs, Date.now() + ALARM_AGAIN_MS);
+    this.#store.countAlarm();
     this.ctx.waitUntil(this.ctx.storage.setAlarm(this.#alarmAtMs));
   }
 }
 
+function subjectOf(command: Command): string | null {
+  return command.type === "set_policy" || command.type === "turn_window" ? null : command.requestId;
+}
+
 /** A request's line to its ledger. Its end is noticed even if its owner dies without a word. */
 export class LedgerSession extends RpcTarget {
-  readonly #run: (command: Command) => LedgerEvent;
+  readonly #ledger: Pick<TenantLedger, "run">;
+  readonly #room: WaitingRoom;
   #requestId: string | null = null;
 
-  constructor(run: (command: Command) => LedgerEvent) {
+  constructor(ledger: Pick<TenantLedger, "run">, room: WaitingRoom) {
     super();
-    this.#run = run;
+    this.#ledger = ledger;
+    this.#room = room;
   }
 
-  reserve(command: Reserve): LedgerEvent {
+  /** `queued` is an answer too: then `granted` tells how it ends. */
+  reserve(command: Reserve): Promise<LedgerEvent> {
     this.#requestId = command.requestId;
-    return this.#run(command);
+    return this.#ledger.run(command);
   }
 
-  run(command: LeaseCommand | SetPolicy): LedgerEvent {
-    return this.#run(command);
+  /** What became of a queued request: `reserved` or `refused`. Pending until then. */
+  granted(): Promise<LedgerEvent> {
+    if (this.#requestId === null) throw new Error("nothing was reserved on this session");
+    return this.#room.outcome(this.#requestId);
+  }
+
+  run(command: LeaseCommand | SetPolicy): Promise<LedgerEvent> {
+    return this.#ledger.run(command);
+  }
+
+  /** The lease outlives the session: its holder has no line, and only its own deadline. */
+  keep(): void {
+    this.#requestId = null;
   }
 
   /** The second net under a holder that vanished: nothing to do for a lease that was settled or released. */
-  [Symbol.dispose](): void {
-    if (this.#requestId !== null)
-      this.#run({ type: "expire", requestId: this.#requestId, cause: "session_lost" });
+  async [Symbol.dispose](): Promise<void> {
+    const requestId = this.#requestId;
+    if (requestId === null) return;
+    this.#room.forget(requestId);
+    await this.#ledger.run({ type: "leave", requestId, cause: "caller_left" });
+    await this.#ledger.run({ type: "expire", requestId, cause: "session_lost" });
   }
 }

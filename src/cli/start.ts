@@ -37,6 +37,7 @@ await runCommand(async () => {
     });
     services.push(gateway);
     const key = await mintVirtualKey({
+      user: null,
       secret,
       keyId: "demo",
       tenant: TENANT,

@@ -3,6 +3,7 @@
  * of this runs under `waitUntil`: a caller who leaves changes what is settled, never whether.
  */
 import type { LedgerEvent, Refused, Reserved } from "../ledger/types.ts";
+import type { LedgerPolicy } from "../policy/resolve.ts";
 import type { Dialect } from "../providers/dialect.ts";
 import type { Admission, Context } from "./call.ts";
 import { type Exchange, startExchange } from "./exchange.ts";
@@ -20,7 +21,7 @@ export async function admit(
   const { policy, reserve, tenant } = admission;
   const { requestId } = reserve;
   const line = new LedgerLine(context.env.TENANT_LEDGER, tenant);
-  const verdict = line.reserve(reserve, policy).catch((error: unknown) => {
+  const verdict = line.reserve(reserve, policy, request.signal).catch((error: unknown) => {
     console.error(JSON.stringify({ weir: "ledger_unavailable", requestId, tenant, error: String(error) }));
     return null;
   });
@@ -40,27 +41,19 @@ async function conclude(
 ): Promise<Response> {
   const { policy, reserve, tenant } = admission;
   const { requestId } = reserve;
-  const decision = (event: Reserved | Refused): Decision => {
-    const { standings } = event;
-    if (event.type === "refused")
-      return {
-        requestId,
-        policy,
-        policyHash: policy.hash,
-        standings,
-        rung: "QUEUE_OR_REJECT",
-        heldTokens: null,
-      };
-    const heldTokens = event.hold.inputTokens + event.hold.outputTokens;
-    return { requestId, policy, policyHash: event.policyHash, standings, rung: event.rung, heldTokens };
-  };
   if (reply?.type === "refused") {
     line.close();
     const headers = new Headers();
-    setDecisionHeaders(headers, decision(reply));
+    setDecisionHeaders(headers, decisionOf(reply, requestId, policy));
     return refuse(dialect, requestId, explain(reply, tenant), headers);
   }
-  if (reply?.type !== "reserved") {
+  if (reply?.type === "left") {
+    line.close();
+    return refuse(dialect, requestId, { code: "deadline_exceeded", message: "The caller left the queue." });
+  }
+  // Whoever waited may have been given up meanwhile: only what the ledger confirms is sent.
+  const granted = reply?.type === "reserved" && (await confirmed(line, reply));
+  if (reply?.type !== "reserved" || !granted) {
     // Fail closed. The reserve may still have been booked: its id is closed, so that it cannot leak.
     context.waitUntil(
       line
@@ -78,8 +71,27 @@ async function conclude(
   context.waitUntil(done);
   const answered = await answer;
   const headers = answered.ok ? answered.response.headers : new Headers();
-  setDecisionHeaders(headers, decision(reply));
+  setDecisionHeaders(headers, decisionOf(reply, requestId, policy));
   return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
+}
+
+/** An immediate grant is dispatched already; one out of the queue must be taken up. */
+async function confirmed(line: LedgerLine, { state, requestId, fence }: Reserved): Promise<boolean> {
+  if (state === "DISPATCHED") return true;
+  const reply = await line.send({ type: "dispatch", requestId, fence });
+  return reply?.type === "dispatched";
+}
+
+function decisionOf(event: Reserved | Refused, requestId: string, policy: LedgerPolicy): Decision {
+  const { standings } = event;
+  if (event.type === "refused") {
+    const waitedMs = event.waitedMs;
+    const rung = "QUEUE_OR_REJECT";
+    return { requestId, policy, policyHash: policy.hash, standings, rung, heldTokens: null, waitedMs };
+  }
+  const { rung, policyHash, waitedMs } = event;
+  const heldTokens = event.hold.inputTokens + event.hold.outputTokens;
+  return { requestId, policy, policyHash, standings, rung, heldTokens, waitedMs };
 }
 
 function exchangeOf(

@@ -6,6 +6,8 @@ export interface Caller {
   readonly tenant: string;
   readonly keyId: string;
   readonly class: RequestClass;
+  /** Whom the key was signed for, within the tenant; null when for nobody in particular. */
+  readonly user: string | null;
 }
 
 export type Authenticated =

@@ -21,6 +21,12 @@ export const CAPTURE_EVERY_TOKENS = 512;
 /** The lease is renewed at least so often within its time-to-live: two lost captures do not lose it. */
 export const RENEWALS_PER_TTL = 3;
 
+/** Of a caller's idempotency key, as recorded. */
+export const IDEMPOTENCY_KEY_LENGTH_MAX = 255;
+
+/** The longest that any caller may ask to wait. */
+export const QUEUE_MS_MAX = 600_000;
+
 /** Settling is retried on fresh stubs: idempotent by request id. Waits in ms between the attempts. */
 export const SETTLE_RETRY_WAITS_MS = [50, 250, 1_000] as const;
 

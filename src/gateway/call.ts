@@ -1,7 +1,7 @@
 /** What the steps of a request hand to one another. */
-import type { Reserve } from "../ledger/types.ts";
+import type { Idempotency, Reserve } from "../ledger/commands.ts";
 import type { LedgerPolicy, ResolvedModel } from "../policy/resolve.ts";
-import type { RoutePolicy } from "../policy/schema.ts";
+import type { RequestClass, RoutePolicy } from "../policy/schema.ts";
 import type { ChatRequest, EditedBody } from "../providers/dialect.ts";
 import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
@@ -21,6 +21,11 @@ export interface Call {
   readonly routeName: string;
   readonly route: RoutePolicy;
   readonly secret: string;
+  readonly asking: {
+    readonly class: RequestClass;
+    readonly queueMs: number | null;
+    readonly idempotency: Idempotency | null;
+  };
 }
 
 /** A request ready for its verdict: counted, and edited as it would be sent. */

@@ -6,12 +6,12 @@
  * Until `reserve` answers nothing is held and every refusal is free. From then on the lease is the
  * exchange's, which settles it whatever happens; it is registered with `waitUntil` before we answer.
  */
-import type { Reserve } from "../ledger/types.ts";
+import type { Reserve } from "../ledger/commands.ts";
 import {
   type LedgerPolicy,
-  lowestClass,
   perRequestMaxTokens,
   resolveModel,
+  resolvePrice,
   resolveRoute,
   resolveTenant,
 } from "../policy/resolve.ts";
@@ -20,6 +20,7 @@ import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
 import { admit } from "./admit.ts";
+import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
 import { authenticate, type Caller } from "./auth.ts";
 import { readBody } from "./body.ts";
 import { BODY_BYTES_MAX } from "./bounds.ts";
@@ -47,7 +48,7 @@ export async function handle(
   const { caller, policy } = admissible;
   const read = await describe(request, dialect);
   if (!read.ok) return refuse(dialect, requestId, read.refusal);
-  const call = resolve(request, read.chat, caller, context.settings);
+  const call = await resolve(request, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding);
   const reserve = reserveCommand(requestId, dialect, call, policy, counter);
@@ -81,7 +82,12 @@ async function describe(request: Request, dialect: Dialect): Promise<Step<{ chat
   return no({ code: "invalid_request", message, param });
 }
 
-function resolve(request: Request, chat: ChatRequest, caller: Caller, settings: Settings): Step<Call> {
+async function resolve(
+  request: Request,
+  chat: ChatRequest,
+  caller: Caller,
+  settings: Settings,
+): Promise<Step<Call>> {
   const { policy, providerSecrets } = settings;
   const routeName = request.headers.get("x-weir-route") ?? "default";
   const route = resolveRoute(policy, routeName);
@@ -92,18 +98,21 @@ function resolve(request: Request, chat: ChatRequest, caller: Caller, settings: 
     const message = `The policy has no model ${JSON.stringify(chat.model)}.`;
     return no({ code: "unknown_model", message, param: "model" });
   }
-  const asked = request.headers.get("x-weir-class");
-  if (asked !== null && asked !== "interactive" && asked !== "batch") {
-    return no({
-      code: "invalid_request",
-      message: `x-weir-class: expected interactive or batch, got ${JSON.stringify(asked)}.`,
-    });
-  }
-  const requestClass = lowestClass(caller.class, route.class, asked ?? undefined);
+  const { headers } = request;
+  const requestClass = classOf(headers.get("x-weir-class"), caller, route);
+  if (requestClass instanceof HeaderProblem) return no(invalid(requestClass));
+  const queueMs = queueMsOf(headers.get("x-weir-deadline-ms"), route);
+  if (queueMs instanceof HeaderProblem) return no(invalid(queueMs));
+  const key = headers.get("idempotency-key");
+  const idempotency = await idempotencyOf(key, caller, chat.members, "new_attempt");
+  if (idempotency instanceof HeaderProblem) return no(invalid(idempotency));
   // Settings are only complete with every secret that the policy names.
   const secret = providerSecrets.get(target.provider.apiKeySecret) ?? "";
-  return { ok: true, chat, caller: { ...caller, class: requestClass }, target, routeName, route, secret };
+  const asking = { class: requestClass, queueMs, idempotency };
+  return { ok: true, chat, caller, target, routeName, route, secret, asking };
 }
+
+const invalid = ({ message }: HeaderProblem): GatewayRefusal => ({ code: "invalid_request", message });
 
 /** What no answer of this call may exceed: the route's ceiling, within the model's. */
 function outputCeiling({ route, target }: Call): number {
@@ -117,7 +126,7 @@ function reserveCommand(
   policy: LedgerPolicy,
   counter: Counter,
 ): Reserve {
-  const { chat, caller, target, route, routeName } = call;
+  const { chat, caller, target, route, routeName, asking } = call;
   const counted = dialect.countInput(chat, counter).inputTokens;
   const ceiling = outputCeiling(call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
@@ -130,15 +139,16 @@ function reserveCommand(
     requestId,
     policyHash: policy.hash,
     policyEpoch: policy.epoch,
-    route: routeName,
-    model: target.id,
-    class: caller.class,
-    keyId: caller.keyId,
+    scope: scopeOf(caller, asking.class, routeName, target),
+    class: asking.class,
     inputTokens: target.estimated ? Math.ceil(counted * UNKNOWN_MODEL_SAFETY) : counted,
     maxOutputTokens: perCompletion * chat.completions,
     outputDeclared: declared,
+    price: resolvePrice(target.model),
     perRequestMaxTokens: perRequestMaxTokens(route, policy.limits),
     dispatch: true,
+    queueMs: asking.queueMs,
+    idempotency: asking.idempotency,
   };
 }
 

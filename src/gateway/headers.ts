@@ -1,7 +1,7 @@
 /** Headers in both directions: what a provider may hear of the caller, and what the caller is told by whom. */
 import type { Standing } from "../ledger/types.ts";
+import { type Limit, limitNameOf } from "../policy/limit-schema.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
-import type { Limit } from "../policy/schema.ts";
 
 /** Everything else stays here: credentials, cookies, addresses, which account to bill, and what the platform added. */
 const FORWARDED =
@@ -48,16 +48,18 @@ export interface Decision {
   /** Null when nothing was held. */
   readonly heldTokens: number | null;
   readonly standings: readonly Standing[];
+  /** In the queue. */
+  readonly waitedMs: number;
 }
 
 export function setDecisionHeaders(
   headers: Headers,
-  { requestId, policy, policyHash, rung, heldTokens, standings }: Decision,
+  { requestId, policy, policyHash, rung, heldTokens, standings, waitedMs }: Decision,
 ): void {
   headers.set("x-weir-request-id", requestId);
   headers.set("x-weir-policy", policyHash);
   headers.set("x-weir-rung", rung);
-  headers.set("x-weir-queue-ms", "0");
+  headers.set("x-weir-queue-ms", String(waitedMs));
   if (heldTokens !== null) headers.set("x-weir-held-tokens", String(heldTokens));
   setRateHeaders(headers, "requests", policy.limits, standings);
   setRateHeaders(headers, "tokens", policy.limits, standings);
@@ -73,7 +75,8 @@ function setRateHeaders(
   standings: readonly Standing[],
 ): void {
   let tightest: { bucket: Bucket; capacity: number; level: number } | null = null;
-  for (const { limit: name, level } of standings) {
+  for (const { limit: key, level } of standings) {
+    const name = limitNameOf(key);
     const bucket = limits.find((limit) => limit.name === name);
     if (bucket?.kind !== "bucket" || bucket.unit !== unit || bucket.capacity === null) continue;
     if (tightest === null || level < tightest.level) tightest = { bucket, capacity: bucket.capacity, level };

@@ -1,5 +1,6 @@
 /** Every no that the gateway can say, on the wire: status, retry, and the caller's own dialect. */
 import type { RefusalCode, Refused } from "../ledger/types.ts";
+import { limitNameOf, scopeOf } from "../policy/limit-schema.ts";
 import type { Dialect } from "../providers/dialect.ts";
 import { RETRY_AFTER_HONOURED_MS } from "./bounds.ts";
 
@@ -39,9 +40,15 @@ const WIRE: Readonly<Record<GatewayCode, Wire>> = {
   tokens_exhausted: gateway(429, "when_it_fits", "tokens"),
   in_flight_exhausted: gateway(429, "when_it_fits", "tokens"),
   below_batch_floor: gateway(429, "when_it_fits", "tokens"),
+  spend_exhausted: gateway(429, "when_it_fits", "tokens"),
   requests_exhausted: gateway(429, "when_it_fits", "requests"),
   concurrency_exhausted: gateway(429, "when_it_fits", "requests"),
   request_too_large: gateway(400, "never"),
+  queue_full: gateway(503, "short"),
+  slo_infeasible: gateway(503, "short"),
+  deadline_exceeded: gateway(503, "short"),
+  idempotency_conflict: gateway(409, "never"),
+  request_in_progress: gateway(409, "short"),
   unknown_reservation: gateway(404, "never"),
   invalid_state: gateway(409, "never"),
   stale_fence: gateway(409, "never"),
@@ -86,7 +93,7 @@ export function refuse(
   const weir = {
     code: refusal.code,
     limitedBy: wire.limitedBy,
-    limit: refusal.evidence?.limit ?? null,
+    limit: limitOf(refusal.evidence),
     scope: refusal.scope ?? null,
     requested: refusal.evidence?.requested ?? null,
     available: refusal.evidence?.available ?? null,
@@ -121,16 +128,39 @@ export function refuse(
   });
 }
 
+function limitOf(evidence: Refused | undefined): string | null {
+  return evidence?.limit == null ? null : limitNameOf(evidence.limit);
+}
+
 function retryAfterOf(wire: Wire, refusal: GatewayRefusal): number | null {
   if (wire.retry === "never") return null;
-  return wire.retry === "short" ? SHORT_RETRY_MS : (refusal.evidence?.retryAfterMs ?? null);
+  // A forecast is better than a guess; without one it is short.
+  if (wire.retry === "short") return Math.max(SHORT_RETRY_MS, refusal.evidence?.retryAfterMs ?? 0);
+  return refusal.evidence?.retryAfterMs ?? null;
 }
+
+/** Refusals that are not about an amount. */
+const PLAIN: Partial<Record<GatewayCode, (evidence: Refused) => string>> = {
+  queue_full: () => "The queue is full; whoever comes now is sent away at once.",
+  slo_infeasible: ({ retryAfterMs }) =>
+    `It would wait for about ${retryAfterMs} ms, which is past its deadline.`,
+  deadline_exceeded: ({ waitedMs }) => `It waited for ${waitedMs} ms, and its deadline has passed.`,
+  idempotency_conflict: () => "The idempotency key was used with another body.",
+  request_in_progress: () => "A request with this idempotency key is still running.",
+  unknown_reservation: () => "The ledger does not know this reservation, or no longer does.",
+  invalid_state: ({ state }) => `The reservation is ${state}, which does not allow this.`,
+  stale_fence: () => "The reservation has another owner: this fence counts no more.",
+  already_settled: () => "It was settled with another amount before.",
+};
 
 /** What a ledger's refusal means to the person who reads it. */
 export function explain(evidence: Refused, tenant: string): GatewayRefusal {
   const code = evidence.code === "need_policy" ? "internal_error" : evidence.code;
-  const { limit, requested, available, retryAfterMs } = evidence;
-  const scope = { tenant };
+  const { requested, available, retryAfterMs } = evidence;
+  const limit = limitNameOf(evidence.limit ?? "");
+  const scope = { tenant, ...scopeOf(evidence.limit ?? "") };
+  const plain = PLAIN[code];
+  if (plain !== undefined) return { code, message: plain(evidence), evidence, scope };
   if (code === "request_too_large") {
     const message = `This request needs ${requested}, and ${limit} never affords more than ${available}.`;
     return {

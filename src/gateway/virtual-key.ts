@@ -10,6 +10,8 @@ export interface KeyClaims {
   readonly keyId: string;
   readonly tenant: string;
   readonly class: KeyClass;
+  /** Counted by limits per user; null for a key that is nobody's in particular. */
+  readonly user: string | null;
 }
 
 export interface VirtualKeyOrder extends KeyClaims {
@@ -37,7 +39,8 @@ export function isTenantName(name: string): boolean {
 }
 
 export async function mintVirtualKey(order: VirtualKeyOrder): Promise<string> {
-  const token = new SignJWT({ class: order.class })
+  const user = order.user === null ? {} : { user: order.user };
+  const token = new SignJWT({ class: order.class, ...user })
     .setProtectedHeader({ alg: "HS256" })
     .setIssuer(PARTY)
     .setAudience(PARTY)
@@ -59,11 +62,12 @@ export async function verifyVirtualKey(key: string, secret: string, nowMs: numbe
       audience: PARTY,
       currentDate: new Date(nowMs),
     });
-    const { sub: tenant, jti: keyId, class: keyClass } = payload;
+    const { sub: tenant, jti: keyId, class: keyClass, user = null } = payload;
     if (tenant === undefined || !isTenantName(tenant) || keyId === undefined || !isKeyClass(keyClass)) {
       return { ok: false, reason: "malformed" };
     }
-    return { ok: true, claims: { keyId, tenant, class: keyClass } };
+    if (user !== null && !isUserName(user)) return { ok: false, reason: "malformed" };
+    return { ok: true, claims: { keyId, tenant, class: keyClass, user } };
   } catch (error) {
     if (error instanceof errors.JWTExpired) return { ok: false, reason: "expired" };
     if (error instanceof errors.JWSSignatureVerificationFailed) return { ok: false, reason: "bad_signature" };
@@ -73,6 +77,11 @@ export async function verifyVirtualKey(key: string, secret: string, nowMs: numbe
 
 export function isKeyClass(value: unknown): value is KeyClass {
   return value === "interactive" || value === "batch";
+}
+
+/** Printable, and short enough to name a limit's instance. */
+export function isUserName(value: unknown): value is string {
+  return typeof value === "string" && /^[\x21-\x7e]{1,128}$/.test(value);
 }
 
 const seconds = (instantMs: number): number => Math.floor(instantMs / 1_000);

@@ -2,51 +2,72 @@
  * What a command comes to, read from the state and never written to it. Checks stand in order of
  * precedence with early returns; past the marked line the command must succeed.
  */
-import { LEVEL_PER_UNIT } from "./bounds.ts";
-import { amountOf, type LimitState, levelAt } from "./limits.ts";
-import { refusal } from "./refuse.ts";
-import { decideReserve } from "./reserve.ts";
-import { isOpen, type Lease, type LedgerState, tokensOf } from "./state.ts";
+
+import {
+  bindingOf,
+  chargesOf,
+  codeOf,
+  demandsOf,
+  evidenceOf,
+  firstTooLarge,
+  shortages,
+  standingsOf,
+} from "./admission.ts";
+import { amountOf } from "./amounts.ts";
+import { spanOf } from "./calendar.ts";
 import type {
   Capture,
   Command,
+  Dispatch,
   Expire,
-  LedgerEvent,
-  Move,
+  Leave,
   Release,
   Resolve,
   Running,
+  SetPolicy,
   Settle,
-  Settled,
-  Size,
-} from "./types.ts";
+  TakeOver,
+  TopUp,
+  TurnWindow,
+} from "./commands.ts";
+import { mostOf, moveOf, windowsAt } from "./limits.ts";
+import { invalidState, refusal, unchanged } from "./refuse.ts";
+import { decideAdmit, decideReserve } from "./reserve.ts";
+import { decideSettle, endOfHold, limitOf, settled } from "./settle.ts";
+import { isClosed, isOpen, type Lease, type LedgerState, tokensOf } from "./state.ts";
+import type { LedgerEvent, Move, Size, Usage } from "./types.ts";
 
 /** `atMs` is not before `state.nowMs`: `turn` sees to it. */
 export function decide(state: LedgerState, command: Command, atMs: number): LedgerEvent {
   switch (command.type) {
     case "reserve":
       return decideReserve(state, command, atMs);
-    case "set_policy": {
-      const { policy } = command;
-      const known = state.policy;
-      if (known !== null && (known.hash === policy.hash || known.epoch > policy.epoch))
-        return unchanged(null, atMs);
-      return { type: "policy_set", atMs, policy };
-    }
+    case "admit":
+      return decideAdmit(state, command, atMs);
+    case "leave":
+      return decideLeave(state, command, atMs);
     case "release":
       return decideRelease(state, command, atMs);
     case "expire":
       return decideExpire(state, command, atMs);
+    case "take_over":
+      return decideTakeOver(state, command, atMs);
     case "resolve":
       return decideResolve(state, command, atMs);
+    case "turn_window":
+      return decideTurnWindow(state, command, atMs);
+    case "set_policy":
+      return decideSetPolicy(state, command, atMs);
     default:
       return decideOnLease(state, command, atMs);
   }
 }
 
-type Fenced = Exclude<Command, { type: "reserve" | "set_policy" | "release" | "expire" | "resolve" }>;
-
-function decideOnLease(state: LedgerState, command: Fenced, atMs: number): LedgerEvent {
+function decideOnLease(
+  state: LedgerState,
+  command: Dispatch | Running | Capture | TopUp | Settle,
+  atMs: number,
+): LedgerEvent {
   const lease = state.leases.get(command.requestId);
   if (lease === undefined || lease.fence === 0)
     return refusal("unknown_reservation", command.requestId, atMs);
@@ -55,32 +76,41 @@ function decideOnLease(state: LedgerState, command: Fenced, atMs: number): Ledge
   if (command.fence !== lease.fence && !truth)
     return refusal("stale_fence", command.requestId, atMs, { state: lease.state });
   switch (command.type) {
-    case "dispatch": {
-      if (lease.state === "DISPATCHED") return unchanged(lease.requestId, atMs);
-      if (lease.state !== "RESERVED") return invalidState(lease, atMs);
-      return { type: "dispatched", ...onLease(lease, atMs), expiresAtMs: atMs + lease.ttlMs };
-    }
+    case "dispatch":
+      return decideDispatch(state, lease, atMs);
     case "running":
-      return decideRunning(lease, command, atMs);
+      return decideRunning(state, lease, command, atMs);
     case "capture":
       return decideCapture(state, lease, command, atMs);
+    case "top_up":
+      return decideTopUp(state, lease, command, atMs);
     case "settle":
+      checkUsage(command.usage);
       return decideSettle(state, lease, command, atMs);
   }
 }
 
-function decideRunning(lease: Lease, { providerRequestId }: Running, atMs: number): LedgerEvent {
-  if (lease.state === "SETTLED" || lease.state === "RELEASED") return invalidState(lease, atMs);
-  if (lease.providerRequestId !== null || (lease.state === "RUNNING" && providerRequestId === null)) {
-    return unchanged(lease.requestId, atMs);
-  }
+function decideDispatch(state: LedgerState, lease: Lease, atMs: number): LedgerEvent {
+  if (lease.state === "DISPATCHED") return unchanged(state, lease.requestId, atMs);
+  if (lease.state !== "RESERVED") return invalidState(lease, atMs);
+  return { type: "dispatched", ...onLease(lease, atMs), expiresAtMs: atMs + lease.ttlMs };
+}
+
+function decideRunning(
+  state: LedgerState,
+  lease: Lease,
+  { providerRequestId }: Running,
+  atMs: number,
+): LedgerEvent {
+  if (isClosed(lease.state)) return invalidState(lease, atMs);
+  const known = lease.providerRequestId !== null || (lease.state === "RUNNING" && providerRequestId === null);
+  if (known) return unchanged(state, lease.requestId, atMs);
   return { type: "ran", ...onLease(lease, atMs), providerRequestId, expiresAtMs: renewed(lease, atMs) };
 }
 
 function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs: number): LedgerEvent {
-  if (lease.state === "RESERVED" || lease.state === "SETTLED" || lease.state === "RELEASED")
-    return invalidState(lease, atMs);
-  if (command.usageEventId === lease.lastUsageEventId) return unchanged(lease.requestId, atMs);
+  if (lease.state === "RESERVED" || isClosed(lease.state)) return invalidState(lease, atMs);
+  if (command.usageEventId === lease.lastUsageEventId) return unchanged(state, lease.requestId, atMs);
   checkSize(command.size);
   // Running totals: an older one that arrives late takes nothing back.
   const captured = {
@@ -88,37 +118,61 @@ function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs:
     outputTokens: Math.max(lease.captured.outputTokens, command.size.outputTokens),
   };
   const moves: Move[] = [];
+  const stillInFlight = Math.max(0, tokensOf(lease.hold) - tokensOf(captured));
   for (const charge of lease.charges) {
-    const limit = state.limits.get(charge.limit);
-    if (limit?.unit !== "in_flight_tokens" || limit.generation !== charge.generation) continue;
-    const stillInFlight = Math.max(0, tokensOf(lease.hold) - tokensOf(captured));
+    const limit = limitOf(state, charge, atMs);
+    if (limit?.definition.spec.unit !== "in_flight_tokens") continue;
     const returned = Math.max(0, charge.amount - stillInFlight);
-    if (returned > 0) moves.push({ limit: charge.limit, returned, spent: 0, forfeitedLevel: 0 });
+    if (returned > 0)
+      moves.push(moveOf(limit, { returned, spent: 0, credited: 0 }, lease.reservedAtMs, atMs));
   }
-  const { usageEventId } = command;
   return {
     type: "captured",
     ...onLease(lease, atMs),
-    usageEventId,
+    usageEventId: command.usageEventId,
     captured,
+    overrunTokens: Math.max(0, tokensOf(captured) - tokensOf(lease.hold)),
     moves,
     expiresAtMs: renewed(lease, atMs),
   };
 }
 
-function decideSettle(state: LedgerState, lease: Lease, command: Settle, atMs: number): LedgerEvent {
-  checkSize(command.usage);
-  if (lease.settlement !== null) {
-    const first = lease.settlement.usage;
-    const same =
-      first.inputTokens === command.usage.inputTokens && first.outputTokens === command.usage.outputTokens;
-    return same
-      ? unchanged(lease.requestId, atMs)
-      : refusal("already_settled", lease.requestId, atMs, { state: lease.state });
+/** The difference is asked for as if it were a request: a longer answer gets no better terms. */
+function decideTopUp(state: LedgerState, lease: Lease, { tokens }: TopUp, atMs: number): LedgerEvent {
+  if (lease.state !== "RUNNING" && lease.state !== "PARTIALLY_SETTLED") return invalidState(lease, atMs);
+  checkSize({ inputTokens: 0, outputTokens: tokens });
+  const { requestId, perRequestMaxTokens } = lease;
+  const hold = { ...lease.hold, outputTokens: lease.hold.outputTokens + tokens };
+  const whole = demandsOf(state, lease, hold, atMs);
+  const tooLarge = firstTooLarge(whole, lease.class);
+  if (perRequestMaxTokens !== null && tokensOf(hold) > perRequestMaxTokens) {
+    const limit = `route:${lease.scope.route}`;
+    const evidence = { limit, requested: tokensOf(hold), available: perRequestMaxTokens, hold };
+    return refusal("request_too_large", requestId, atMs, evidence);
   }
-  if (lease.state === "RESERVED") return invalidState(lease, atMs);
-  // Past this line the settlement must succeed. Usage of a call that was given back is charged all the same.
-  return settlement(state, lease, command.usage, command.basis, atMs);
+  if (tooLarge !== null) {
+    const available = Math.floor(mostOf(tooLarge.limit, lease.class));
+    const evidence = { limit: tooLarge.limit.key, requested: tooLarge.amount, available, hold };
+    return refusal("request_too_large", requestId, atMs, evidence);
+  }
+  const demands = demandsOf(state, lease, hold, atMs, (limit, size, price) =>
+    Math.max(0, amountOf(limit, size, price) - amountOf(limit, lease.hold, price)),
+  ).filter(({ amount }) => amount > 0);
+  const binding = bindingOf(state, shortages(state, demands, lease.class, atMs));
+  if (binding !== null) {
+    const evidence = evidenceOf(state, binding, lease.class, atMs);
+    const standings = standingsOf(demands, false, atMs);
+    return refusal(codeOf(binding, lease.class, atMs), requestId, atMs, { ...evidence, hold, standings });
+  }
+  // Past this line the top-up must succeed.
+  return {
+    type: "topped_up",
+    ...onLease(lease, atMs),
+    hold,
+    charges: chargesOf(demands),
+    standings: standingsOf(demands, true, atMs),
+    expiresAtMs: renewed(lease, atMs),
+  };
 }
 
 function decideRelease(state: LedgerState, command: Release, atMs: number): LedgerEvent {
@@ -127,7 +181,7 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   if (lease === undefined) return { type: "forestalled", atMs, requestId };
   if (command.fence !== null && command.fence !== lease.fence)
     return refusal("stale_fence", requestId, atMs, { state: lease.state });
-  if (lease.state === "RELEASED") return unchanged(requestId, atMs);
+  if (lease.state === "RELEASED") return unchanged(state, requestId, atMs);
   const neverSent = lease.state === "RESERVED";
   // Also of a frozen lease: its outcome is known now. What was captured is proof of the contrary.
   const maySayNo = ["DISPATCHED", "RUNNING", "RECONCILING"].includes(lease.state);
@@ -135,7 +189,9 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   if (!neverSent && !sentAndProven) return invalidState(lease, atMs);
   // Past this line the release must succeed. The provider counted a call it refused, so its request unit stays spent.
   const keepsRequest = sentAndProven && evidence === "provider_refused";
-  const moves = movesOf(state, lease, atMs, (limit) => (keepsRequest && limit.unit === "requests" ? 1 : 0));
+  const moves = endOfHold(state, lease, atMs, ({ definition: { spec } }) =>
+    keepsRequest && spec.unit === "requests" ? 1 : 0,
+  );
   return {
     type: "released",
     ...onLease(lease, atMs),
@@ -144,97 +200,104 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   };
 }
 
+function decideLeave(state: LedgerState, { requestId, cause }: Leave, atMs: number): LedgerEvent {
+  const waiter = state.queue.byId.get(requestId);
+  if (waiter === undefined) return unchanged(state, requestId, atMs);
+  if (cause === "caller_left") return { type: "left", atMs, requestId };
+  if (waiter.deadlineAtMs > atMs) return unchanged(state, requestId, atMs);
+  const { command, hold } = waiter;
+  const demands = demandsOf(state, command, hold, atMs);
+  const binding = bindingOf(state, shortages(state, demands, command.class, atMs));
+  const evidence = binding === null ? {} : evidenceOf(state, binding, command.class, atMs);
+  const standings = standingsOf(demands, false, atMs);
+  const waitedMs = atMs - waiter.arrivedAtMs;
+  return refusal("deadline_exceeded", requestId, atMs, { ...evidence, hold, standings, waitedMs });
+}
+
 function decideExpire(state: LedgerState, { requestId, cause }: Expire, atMs: number): LedgerEvent {
   const lease = state.leases.get(requestId);
-  if (lease === undefined || !isOpen(lease.state)) return unchanged(requestId, atMs);
-  if (cause === "deadline" && lease.expiresAtMs > atMs) return unchanged(requestId, atMs);
+  if (lease === undefined || !isOpen(lease.state)) return unchanged(state, requestId, atMs);
+  if (cause === "deadline" && lease.expiresAtMs > atMs) return unchanged(state, requestId, atMs);
   // What never left goes back whole. What may have left stays held, but its slot is free: nobody is using it.
   const to = lease.state === "RESERVED" ? "RELEASED" : "RECONCILING";
-  const moves: Move[] = movesOf(state, lease, atMs, () => 0).filter(
-    (move) => to === "RELEASED" || state.limits.get(move.limit)?.kind === "gauge",
+  const moves = endOfHold(state, lease, atMs, () => 0).filter(
+    (move) => to === "RELEASED" || state.limits.get(move.limit)?.definition.spec.kind === "gauge",
   );
   return { type: "expired", ...onLease(lease, atMs), cause, to, moves };
 }
 
-function decideResolve(state: LedgerState, { requestId }: Resolve, atMs: number): LedgerEvent {
+function decideTakeOver(state: LedgerState, { requestId }: TakeOver, atMs: number): LedgerEvent {
   const lease = state.leases.get(requestId);
-  if (lease === undefined || lease.state !== "RECONCILING" || lease.expiresAtMs > atMs)
-    return unchanged(requestId, atMs);
-  const usage = {
-    inputTokens: Math.max(lease.hold.inputTokens, lease.captured.inputTokens),
-    outputTokens: Math.max(lease.hold.outputTokens, lease.captured.outputTokens),
-    cachedInputTokens: 0,
-    cacheWriteTokens: 0,
-    reasoningTokens: 0,
-  };
-  return settlement(state, lease, usage, "charge_hold", atMs);
+  if (lease === undefined || lease.fence === 0) return refusal("unknown_reservation", requestId, atMs);
+  if (lease.state !== "RECONCILING") return invalidState(lease, atMs);
+  return { type: "taken_over", atMs, requestId, fence: lease.fence + 1 };
 }
 
-function settlement(
-  state: LedgerState,
-  lease: Lease,
-  usage: Settle["usage"],
-  basis: Settled["basis"],
-  atMs: number,
-): Settled {
-  const moves = movesOf(state, lease, atMs, (limit) =>
-    limit.kind === "gauge" ? 0 : amountOf(limit.unit, usage),
-  );
-  const heldTokens = lease.state === "RELEASED" ? 0 : tokensOf(lease.hold);
-  return {
-    type: "settled",
-    ...onLease(lease, atMs),
-    usage,
-    basis,
-    moves,
-    refundedTokens: Math.max(0, heldTokens - tokensOf(usage)),
-    overrunTokens: Math.max(0, tokensOf(usage) - heldTokens),
-    stayMs: atMs - lease.reservedAtMs,
-  };
-}
-
-/** Ends every hold of the lease and says what is spent in its place, beyond what was spent before. A refund stops at capacity. */
-function movesOf(
-  state: LedgerState,
-  lease: Lease,
-  atMs: number,
-  spentOf: (limit: LimitState) => number,
-): Move[] {
-  const moves: Move[] = [];
-  for (const charge of lease.charges) {
-    const limit = state.limits.get(charge.limit);
-    // A later policy dropped the limit, or began another by its name: nothing is left to give back to.
-    if (limit?.generation !== charge.generation) continue;
-    const returned = charge.amount;
-    const spent = Math.max(0, spentOf(limit) - charge.spent);
-    if (returned === 0 && spent === 0) continue;
-    const level = levelAt(limit, atMs) + (returned - spent) * LEVEL_PER_UNIT;
-    const overfull = level - limit.capacity * LEVEL_PER_UNIT;
-    const forfeitedLevel = limit.kind === "bucket" ? Math.max(0, overfull) : 0;
-    moves.push({ limit: limit.name, returned, spent, forfeitedLevel });
+function decideResolve(state: LedgerState, { requestId, usage }: Resolve, atMs: number): LedgerEvent {
+  const lease = state.leases.get(requestId);
+  if (lease === undefined || lease.fence === 0) return refusal("unknown_reservation", requestId, atMs);
+  if (lease.state !== "RECONCILING") return invalidState(lease, atMs);
+  if (usage !== null) {
+    checkUsage(usage);
+    return settled(state, lease, atLeastCaptured(lease, usage), "exact", atMs);
   }
-  return moves;
+  if (lease.expiresAtMs > atMs) return unchanged(state, requestId, atMs);
+  const basis = state.policy?.reconcileCharge ?? "charge_hold";
+  // Whoever saw nothing of an answer knows of the prompt only that it was held.
+  const { hold, captured } = lease;
+  const usual = captured.outputTokens + Math.max(0, state.means.outputTokens - captured.outputTokens);
+  const size = {
+    inputTokens: hold.inputTokens,
+    outputTokens: basis === "charge_hold" ? hold.outputTokens : Math.min(hold.outputTokens, Math.ceil(usual)),
+  };
+  return settled(state, lease, atLeastCaptured(lease, { ...NO_USAGE, ...size }), basis, atMs);
+}
+
+const NO_USAGE: Usage = {
+  inputTokens: 0,
+  outputTokens: 0,
+  cachedInputTokens: 0,
+  cacheWriteTokens: 0,
+  reasoningTokens: 0,
+};
+
+const atLeastCaptured = ({ captured }: Lease, usage: Usage): Usage => ({
+  ...usage,
+  inputTokens: Math.max(usage.inputTokens, captured.inputTokens),
+  outputTokens: Math.max(usage.outputTokens, captured.outputTokens),
+});
+
+function decideTurnWindow(state: LedgerState, { limit }: TurnWindow, atMs: number): LedgerEvent {
+  const definition = state.definitions.get(limit);
+  const ended = definition?.span !== null && definition !== undefined && definition.span.endsAtMs <= atMs;
+  if (!ended || definition.spec.kind !== "window") return unchanged(state, null, atMs);
+  return { type: "window_turned", atMs, limit, span: spanOf(definition.spec, atMs) };
+}
+
+function decideSetPolicy(state: LedgerState, { policy }: SetPolicy, atMs: number): LedgerEvent {
+  const known = state.policy;
+  if (known !== null && (known.hash === policy.hash || known.epoch > policy.epoch))
+    return unchanged(state, null, atMs);
+  return { type: "policy_set", atMs, policy, windows: windowsAt(policy.limits, atMs) };
 }
 
 const onLease = (lease: Lease, atMs: number) => ({ atMs, requestId: lease.requestId, fence: lease.fence });
-
-const unchanged = (requestId: string | null, atMs: number): LedgerEvent => ({
-  type: "unchanged",
-  atMs,
-  requestId,
-});
-
-const invalidState = (lease: Lease, atMs: number): LedgerEvent =>
-  refusal("invalid_state", lease.requestId, atMs, { state: lease.state });
 
 /** A frozen lease has no holder to renew it. */
 const renewed = (lease: Lease, atMs: number): number =>
   lease.state === "RECONCILING" ? lease.expiresAtMs : atMs + lease.ttlMs;
 
-/** Sizes are checked where they enter the system; one that is not whole here is a bug, and must move nothing. */
+/** Amounts are checked where they enter the system; one that is not whole here is a bug, and must move nothing. */
 export function checkSize(size: Size): void {
-  if (!Number.isSafeInteger(size.inputTokens) || size.inputTokens < 0)
-    throw new RangeError(`inputTokens: ${size.inputTokens}`);
-  if (!Number.isSafeInteger(size.outputTokens) || size.outputTokens < 0)
-    throw new RangeError(`outputTokens: ${size.outputTokens}`);
+  checkAmount("inputTokens", size.inputTokens);
+  checkAmount("outputTokens", size.outputTokens);
+}
+
+function checkUsage(usage: Usage): void {
+  checkSize(usage);
+  checkAmount("cachedInputTokens", usage.cachedInputTokens);
+}
+
+function checkAmount(name: string, tokens: number): void {
+  if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError(`${name}: ${tokens}`);
 }

@@ -2,106 +2,213 @@
  * Folds one event into the state, in place. It never decides and never fails: whatever could go wrong
  * was settled when the event was made, so memory after a restart is this function over the record.
  */
+import { limitNameOf } from "../policy/limit-schema.ts";
 import {
   CLOSED_KEPT_MAX,
   CLOSED_KEPT_MS,
-  FORGET_PER_EVENT_MAX,
-  LEVEL_PER_UNIT,
-  STAY_MEAN_WEIGHT,
+  FORGET_PER_LEASE,
+  INSTANCES_LOOKED_AT,
+  MEAN_WEIGHT,
 } from "./bounds.ts";
-import { carryOver, type LimitState, levelAt, openLimit } from "./limits.ts";
+import {
+  apply,
+  atRest,
+  carryOver,
+  definitionsOf,
+  hold,
+  type LimitState,
+  observe,
+  openLimit,
+  sameLimit,
+  turnWindow,
+} from "./limits.ts";
 import { isOpen, type Lease, type LedgerState, queueOf, remainingTokens, tokensOf } from "./state.ts";
-import type { LeaseState, LedgerEvent, Move, PolicySet, RecordedEvent, Reserved } from "./types.ts";
+import type {
+  Charge,
+  Corrected,
+  LeaseState,
+  LedgerEvent,
+  Move,
+  PolicySet,
+  Queued,
+  Reserved,
+  Settled,
+  ToppedUp,
+  Unchanged,
+} from "./types.ts";
+import { enqueue, leaveQueue } from "./waiting.ts";
 
-export function evolve(state: LedgerState, event: RecordedEvent): void {
+export function evolve(state: LedgerState, event: Exclude<LedgerEvent, Unchanged>): void {
   state.nowMs = Math.max(state.nowMs, event.atMs);
-  apply(state, event);
-  forget(state);
-}
-
-function apply(state: LedgerState, event: RecordedEvent): void {
   switch (event.type) {
+    case "refused":
+      // The only refusal that is about somebody who was let in before, into the queue.
+      if (event.code === "deadline_exceeded" && event.requestId !== null) drop(state, event.requestId);
+      return;
+    case "queued":
+      return propose(state, event);
+    case "left":
+      return drop(state, event.requestId);
     case "policy_set":
       return setPolicy(state, event);
+    case "window_turned": {
+      const definition = state.definitions.get(event.limit);
+      if (definition === undefined) return;
+      state.generation += 1;
+      definition.generation = state.generation;
+      definition.span = event.span;
+      for (const limit of state.limits.values()) if (limit.definition === definition) turnWindow(limit);
+      return;
+    }
     case "forestalled":
+      drop(state, event.requestId);
       return enter(state, forestalledLease(event.requestId, event.atMs));
     case "reserved":
       return reserve(state, event);
-    case "dispatched":
-      return change(state, event, (lease) => {
-        lease.expiresAtMs = event.expiresAtMs;
-        return "DISPATCHED";
-      });
-    case "ran":
-      return change(state, event, (lease) => {
-        lease.providerRequestId = event.providerRequestId;
-        lease.expiresAtMs = event.expiresAtMs;
-        return lease.state === "DISPATCHED" || lease.state === "RESERVED" ? "RUNNING" : lease.state;
-      });
-    case "captured":
-      return change(state, event, (lease) => {
-        move(state, lease, event.moves, event.atMs);
-        lease.captured = event.captured;
-        lease.lastUsageEventId = event.usageEventId;
-        lease.expiresAtMs = event.expiresAtMs;
-        return isOpen(lease.state) && tokensOf(event.captured) > 0 ? "PARTIALLY_SETTLED" : lease.state;
-      });
-    case "settled":
-      return change(state, event, (lease) => {
-        move(state, lease, event.moves, event.atMs);
-        lease.settlement = { usage: event.usage, basis: event.basis };
-        lease.expiresAtMs = event.atMs + CLOSED_KEPT_MS;
-        if (event.basis !== "charge_hold") {
-          const first = state.meanStayMs === 0;
-          state.meanStayMs += (event.stayMs - state.meanStayMs) * (first ? 1 : STAY_MEAN_WEIGHT);
-        }
-        return "SETTLED";
-      });
-    case "released":
-      return change(state, event, (lease) => {
-        move(state, lease, event.moves, event.atMs);
-        lease.expiresAtMs = event.atMs + CLOSED_KEPT_MS;
-        return "RELEASED";
-      });
-    case "expired":
-      return change(state, event, (lease) => {
-        move(state, lease, event.moves, event.atMs);
-        const keptMs =
-          event.to === "RELEASED" ? CLOSED_KEPT_MS : (state.policy?.reconcileAgeMaxMs ?? CLOSED_KEPT_MS);
-        lease.expiresAtMs = event.atMs + keptMs;
-        return event.to;
-      });
+    default:
+      return onLease(state, event);
   }
 }
 
-function setPolicy(state: LedgerState, { policy, atMs }: PolicySet): void {
-  const previous = new Map(state.limits);
+type OnLease = Exclude<
+  Parameters<typeof evolve>[1],
+  { type: "refused" | "queued" | "left" | "policy_set" | "window_turned" | "forestalled" | "reserved" }
+>;
+
+/** What each event does to its lease; the lease's new state is the answer. */
+function onLease(state: LedgerState, event: OnLease): void {
+  const lease = state.leases.get(event.requestId);
+  if (lease === undefined)
+    throw new Error(`the record moves a lease it never made: ${event.requestId} ${event.type}`);
+  const from = queueOf(state, lease);
+  const dueBefore = lease.expiresAtMs;
+  weigh(state, lease, -1);
+  lease.state = edit(state, lease, event);
+  weigh(state, lease, 1);
+  const to = queueOf(state, lease);
+  // Time only rises and a queue has one time-to-live, so whoever was renewed last belongs at the back.
+  if (from === to && lease.expiresAtMs === dueBefore) return;
+  from.remove(lease);
+  to.push(lease);
+}
+
+function edit(state: LedgerState, lease: Lease, event: OnLease): LeaseState {
+  switch (event.type) {
+    case "dispatched":
+      lease.expiresAtMs = event.expiresAtMs;
+      return "DISPATCHED";
+    case "ran":
+      lease.providerRequestId = event.providerRequestId;
+      lease.expiresAtMs = event.expiresAtMs;
+      return lease.state === "DISPATCHED" || lease.state === "RESERVED" ? "RUNNING" : lease.state;
+    case "captured":
+      move(state, lease, event.moves, event.atMs);
+      lease.captured = event.captured;
+      lease.lastUsageEventId = event.usageEventId;
+      lease.expiresAtMs = event.expiresAtMs;
+      return isOpen(lease.state) && tokensOf(event.captured) > 0 ? "PARTIALLY_SETTLED" : lease.state;
+    case "topped_up":
+      topUp(state, lease, event);
+      return lease.state;
+    case "settled":
+      settle(state, lease, event);
+      return "SETTLED";
+    case "corrected":
+      correct(state, lease, event);
+      return "SETTLED";
+    case "released":
+      move(state, lease, event.moves, event.atMs);
+      lease.expiresAtMs = event.atMs + CLOSED_KEPT_MS;
+      return "RELEASED";
+    case "taken_over":
+      lease.fence = event.fence;
+      return lease.state;
+    case "expired": {
+      move(state, lease, event.moves, event.atMs);
+      const reconcileMs = state.policy?.reconcileAgeMaxMs ?? CLOSED_KEPT_MS;
+      lease.expiresAtMs = event.atMs + (event.to === "RELEASED" ? CLOSED_KEPT_MS : reconcileMs);
+      return event.to;
+    }
+  }
+}
+
+function settle(state: LedgerState, lease: Lease, event: Settled): void {
+  const { usage, basis, atMs, stayMs, refundedTokens } = event;
+  const heldTokens = tokensOf(lease.hold);
+  move(state, lease, event.moves, atMs);
+  lease.settlement = { usage, basis, corrected: false };
+  lease.expiresAtMs = atMs + CLOSED_KEPT_MS;
+  if (basis === "charge_hold" || basis === "charge_captured") return;
+  // What nobody could tell teaches nothing; neither does a stay that ended in waiting for the outcome.
+  const { means } = state;
+  means.stayMs = approach(means.stayMs, stayMs);
+  means.outputTokens = approach(means.outputTokens, usage.outputTokens);
+  if (heldTokens > 0) means.refundShare = approach(means.refundShare, refundedTokens / heldTokens);
+  if (lease.state === "RECONCILING") return;
+  for (const charge of lease.charges) {
+    const limit = state.limits.get(charge.limit);
+    if (limit !== undefined) observe(limit, stayMs, atMs);
+  }
+}
+
+const approach = (mean: number, value: number): number =>
+  mean === 0 ? value : mean + (value - mean) * MEAN_WEIGHT;
+
+function correct(state: LedgerState, lease: Lease, event: Corrected): void {
+  move(state, lease, event.moves, event.atMs);
+  if (lease.settlement !== null)
+    lease.settlement = { ...lease.settlement, usage: event.usage, corrected: true };
+}
+
+function topUp(state: LedgerState, lease: Lease, event: ToppedUp): void {
+  takeHold(state, event.charges, event.atMs);
+  for (const added of event.charges) {
+    const charge = lease.charges.find(({ limit }) => limit === added.limit);
+    if (charge?.generation === added.generation) charge.amount += added.amount;
+    else {
+      // The limit began after the lease did, or began anew since.
+      lease.charges = lease.charges.filter((other) => other !== charge);
+      lease.charges.push({ ...added, spent: 0 });
+    }
+  }
+  lease.hold = event.hold;
+  lease.expiresAtMs = event.expiresAtMs;
+}
+
+function setPolicy(state: LedgerState, { policy, windows, atMs }: PolicySet): void {
   state.policy = policy;
   state.generation += 1;
-  state.limits.clear();
-  for (const limit of policy.limits) {
-    const opened = openLimit(limit, state.generation, atMs);
-    if (opened === null) continue;
-    const before = previous.get(limit.name);
-    const same = before !== undefined && before.kind === opened.kind && before.unit === opened.unit;
-    state.limits.set(limit.name, same ? carryOver(before, opened, atMs) : opened);
+  const before = state.definitions;
+  state.definitions = definitionsOf(policy, windows, state.generation);
+  for (const [name, definition] of state.definitions) {
+    const known = before.get(name);
+    if (known === undefined || !sameLimit(known.spec, definition.spec)) continue;
+    definition.generation = known.generation;
+    definition.span = known.span;
   }
+  for (const [key, limit] of state.limits) {
+    const next = state.definitions.get(limitNameOf(key));
+    if (next?.generation === limit.definition.generation) carryOver(limit, next, atMs);
+    else state.limits.delete(key);
+  }
+  // Those without a scope are there from the start, to be seen before anyone has asked.
+  for (const { spec } of state.definitions.values())
+    if (spec.per.every((dimension) => dimension === "tenant")) limitFor(state, spec.name, atMs);
 }
 
 function reserve(state: LedgerState, event: Reserved): void {
-  for (const charge of event.charges) {
-    const limit = state.limits.get(charge.limit);
-    if (limit?.generation !== charge.generation) continue;
-    advance(limit, event.atMs);
-    limit.level -= charge.amount * LEVEL_PER_UNIT;
-    limit.held += charge.amount;
-  }
+  drop(state, event.requestId);
+  takeHold(state, event.charges, event.atMs);
   enter(state, {
     requestId: event.requestId,
     fence: event.fence,
-    route: event.route,
-    model: event.model,
+    scope: event.scope,
+    class: event.class,
+    price: event.price,
+    perRequestMaxTokens: event.perRequestMaxTokens,
+    idempotency: event.idempotency,
     reservedAtMs: event.atMs,
+    acceptMs: event.expiresAtMs - event.atMs,
     ttlMs: event.ttlMs,
     hold: event.hold,
     state: event.state,
@@ -116,15 +223,21 @@ function reserve(state: LedgerState, event: Reserved): void {
   });
 }
 
+const NOBODY = { class: "", route: "", model: "", pool: "", key: "", user: "" };
+
 /** Fence 0 marks an id whose release came first: no reserve ever bore it. */
 function forestalledLease(requestId: string, atMs: number): Lease {
   const nothing = { inputTokens: 0, outputTokens: 0 };
   return {
     requestId,
     fence: 0,
-    route: "",
-    model: "",
+    scope: NOBODY,
+    class: "interactive",
+    price: null,
+    perRequestMaxTokens: null,
+    idempotency: null,
     reservedAtMs: atMs,
+    acceptMs: 0,
     ttlMs: 0,
     hold: nothing,
     state: "RELEASED",
@@ -141,28 +254,29 @@ function forestalledLease(requestId: string, atMs: number): Lease {
 
 function enter(state: LedgerState, lease: Lease): void {
   state.leases.set(lease.requestId, lease);
+  if (lease.idempotency !== null) state.byIdempotencyKey.set(lease.idempotency.key, lease.requestId);
   queueOf(state, lease).push(lease);
   weigh(state, lease, 1);
+  forgetLeases(state);
 }
 
-function change(
-  state: LedgerState,
-  event: Exclude<LedgerEvent, { requestId?: null }> & { requestId: string },
-  edit: (lease: Lease) => LeaseState,
-): void {
-  const lease = state.leases.get(event.requestId);
-  if (lease === undefined)
-    throw new Error(`the record moves a lease it never made: ${event.requestId} ${event.type}`);
-  const from = queueOf(state, lease);
-  const dueBefore = lease.expiresAtMs;
-  weigh(state, lease, -1);
-  lease.state = edit(lease);
-  weigh(state, lease, 1);
-  const to = queueOf(state, lease);
-  // Time only rises and a queue has one time-to-live, so whoever was renewed last belongs at the back.
-  if (from === to && lease.expiresAtMs === dueBefore) return;
-  from.remove(lease);
-  to.push(lease);
+function propose(state: LedgerState, event: Queued): void {
+  const { requestId, command, hold: size, atMs, deadlineAtMs } = event;
+  enqueue(state, {
+    requestId,
+    command,
+    hold: size,
+    arrivedAtMs: atMs,
+    deadlineAtMs,
+    next: null,
+    previous: null,
+  });
+  if (command.idempotency !== null) state.byIdempotencyKey.set(command.idempotency.key, requestId);
+}
+
+function drop(state: LedgerState, requestId: string): void {
+  const waiter = leaveQueue(state, requestId);
+  if (waiter !== null) forgetKey(state, waiter.command.idempotency?.key, requestId);
 }
 
 /** The running sums that balance reads, so that reading is O(limits). */
@@ -171,35 +285,67 @@ function weigh(state: LedgerState, lease: Lease, sign: 1 | -1): void {
   else if (isOpen(lease.state)) state.inFlightTokens += sign * remainingTokens(lease);
 }
 
-function move(state: LedgerState, lease: Lease, moves: readonly Move[], atMs: number): void {
-  for (const { limit: name, returned, spent, forfeitedLevel } of moves) {
-    const charge = lease.charges.find((candidate) => candidate.limit === name);
-    if (charge === undefined)
-      throw new Error(`the record moves ${name} for ${lease.requestId}, which never held it`);
-    charge.amount -= returned;
-    charge.spent += spent;
-    const limit = state.limits.get(name);
-    if (limit?.generation !== charge.generation) continue;
-    advance(limit, atMs);
-    limit.level += (returned - spent) * LEVEL_PER_UNIT - forfeitedLevel;
-    limit.held -= returned;
-    limit.settledTotal += spent;
-    limit.forfeitedLevel += forfeitedLevel;
+function takeHold(state: LedgerState, charges: readonly Charge[], atMs: number): void {
+  for (const charge of charges) {
+    const limit = limitFor(state, charge.limit, atMs);
+    if (limit?.definition.generation === charge.generation) hold(limit, charge.amount, atMs);
   }
 }
 
-function advance(limit: LimitState, atMs: number): void {
-  limit.level = levelAt(limit, atMs);
-  limit.asOfMs = Math.max(limit.asOfMs, atMs);
+function move(state: LedgerState, lease: Lease, moves: readonly Move[], atMs: number): void {
+  for (const one of moves) {
+    const charge = lease.charges.find((candidate) => candidate.limit === one.limit);
+    if (charge === undefined)
+      throw new Error(`the record moves ${one.limit} for ${lease.requestId}, which never held it`);
+    charge.amount -= one.returned;
+    charge.spent += one.spent - one.credited;
+    const limit = limitFor(state, one.limit, atMs);
+    if (limit?.definition.generation === charge.generation) apply(limit, one, lease.reservedAtMs, atMs);
+  }
 }
 
-/** Bounded per event, and part of the fold, so that a restart forgets exactly what memory forgot. */
-function forget(state: LedgerState): void {
-  for (let forgotten = 0; forgotten < FORGET_PER_EVENT_MAX; forgotten += 1) {
+/** The instance, opened at its first use. Scoped ones move to the back, so that those out of use come first. */
+function limitFor(state: LedgerState, key: string, atMs: number): LimitState | null {
+  const known = state.limits.get(key);
+  const name = limitNameOf(key);
+  if (known !== undefined) {
+    if (name !== key) {
+      state.limits.delete(key);
+      state.limits.set(key, known);
+    }
+    return known;
+  }
+  const definition = state.definitions.get(name);
+  if (definition === undefined) return null;
+  const opened = openLimit(key, definition, atMs);
+  forgetLimits(state, atMs);
+  state.limits.set(key, opened);
+  return opened;
+}
+
+/** Looks at those longest out of use: at rest they are forgotten, otherwise they go to the back. */
+function forgetLimits(state: LedgerState, atMs: number): void {
+  let looked = 0;
+  for (const [key, limit] of state.limits) {
+    if (looked === INSTANCES_LOOKED_AT) return;
+    looked += 1;
+    state.limits.delete(key);
+    if (!atRest(limit, atMs)) state.limits.set(key, limit);
+  }
+}
+
+/** Bounded per lease, and part of the fold, so that a restart forgets exactly what memory forgot. */
+function forgetLeases(state: LedgerState): void {
+  for (let forgotten = 0; forgotten < FORGET_PER_LEASE; forgotten += 1) {
     const oldest = state.closed.head;
     if (oldest === null || (oldest.expiresAtMs > state.nowMs && state.closed.length <= CLOSED_KEPT_MAX))
       return;
     state.closed.remove(oldest);
     state.leases.delete(oldest.requestId);
+    forgetKey(state, oldest.idempotency?.key, oldest.requestId);
   }
+}
+
+function forgetKey(state: LedgerState, key: string | undefined, requestId: string): void {
+  if (key !== undefined && state.byIdempotencyKey.get(key) === requestId) state.byIdempotencyKey.delete(key);
 }

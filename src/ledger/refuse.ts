@@ -1,5 +1,6 @@
-/** How a refusal is made: all its evidence, and nothing guessed. */
-import type { RefusalCode, Refused } from "./types.ts";
+/** How the two answers that move nothing are made: a refusal with all its evidence, and a repeat. */
+import type { Lease, LedgerState } from "./state.ts";
+import type { RefusalCode, Refused, Unchanged } from "./types.ts";
 
 type Evidence = Partial<Omit<Refused, "type" | "code" | "requestId" | "atMs">>;
 
@@ -21,6 +22,24 @@ export function refusal(
     state: null,
     hold: null,
     standings: [],
+    waitedMs: 0,
     ...evidence,
+  };
+}
+
+export const invalidState = (lease: Lease, atMs: number): Refused =>
+  refusal("invalid_state", lease.requestId, atMs, { state: lease.state });
+
+/** The command was carried out before, or has nothing to do. */
+export function unchanged(state: LedgerState, requestId: string | null, atMs: number): Unchanged {
+  const lease = requestId === null ? undefined : state.leases.get(requestId);
+  const waiter = requestId === null ? undefined : state.queue.byId.get(requestId);
+  return {
+    type: "unchanged",
+    atMs,
+    requestId,
+    fence: lease?.fence ?? null,
+    state: lease?.state ?? (waiter === undefined ? null : "PROPOSED"),
+    hold: lease?.hold ?? waiter?.hold ?? null,
   };
 }

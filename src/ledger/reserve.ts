@@ -1,67 +1,90 @@
-/** Admission: all limits in one step, or none. */
+/** Admission: all limits in one step, or none; and what becomes of a request that fits, but not now. */
 import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
-import type { RequestClass } from "../policy/schema.ts";
-import { LEVEL_PER_UNIT, RETRY_AFTER_MIN_MS } from "./bounds.ts";
-import { amountOf, floorFor, type LimitState, levelAt } from "./limits.ts";
-import { refusal } from "./refuse.ts";
-import { type LedgerState, openCount, tokensOf } from "./state.ts";
-import type { LedgerEvent, RefusalCode, Refused, Reserve, Size, Standing } from "./types.ts";
+import type { LedgerPolicy } from "../policy/resolve.ts";
+import {
+  bindingOf,
+  chargesOf,
+  codeOf,
+  type Demand,
+  demandsOf,
+  evidenceOf,
+  firstTooLarge,
+  instancesFor,
+  type Shortage,
+  shortages,
+  standingsOf,
+} from "./admission.ts";
+import { outputWithin } from "./amounts.ts";
+import { ACCEPT_MS, RETRY_AFTER_MAX_MS, RETRY_AFTER_MIN_MS } from "./bounds.ts";
+import type { Admit, Reserve } from "./commands.ts";
+import { mostOf } from "./limits.ts";
+import { refusal, unchanged } from "./refuse.ts";
+import { isClosed, type LedgerState, tokensOf } from "./state.ts";
+import type { LedgerEvent, Queued, Refused, Reserved, Size } from "./types.ts";
+import { type Forecast, forecast, isBehindSomebody } from "./waiting.ts";
 
 export function decideReserve(state: LedgerState, command: Reserve, atMs: number): LedgerEvent {
   const { requestId } = command;
-  const policy = state.policy;
-  const newerPolicy =
-    policy === null || (policy.hash !== command.policyHash && command.policyEpoch >= policy.epoch);
-  if (newerPolicy) return refusal("need_policy", requestId, atMs);
-  const known = state.leases.get(requestId);
-  if (known !== undefined) {
-    // A repeat is answered as before; an id that was closed before its reserve arrived stays closed.
-    if (known.fence > 0) return { type: "unchanged", atMs, requestId };
-    return refusal("invalid_state", requestId, atMs, { state: known.state });
-  }
+  const { policy } = state;
+  if (policy === null || (policy.hash !== command.policyHash && command.policyEpoch >= policy.epoch))
+    return refusal("need_policy", requestId, atMs);
+  const repeat = repeated(state, command, atMs);
+  if (repeat !== null) return repeat;
 
-  const hold = holdOf(state, command);
-  const tooLarge = firstTooLarge(state, command, hold, atMs);
+  const hold = holdOf(state, command, atMs);
+  const demands = demandsOf(state, command, hold, atMs);
+  const tooLarge = tooLargeFor(command, hold, demands, atMs);
   if (tooLarge !== null) return tooLarge;
-  const exhausted = longestWait(state, command, hold, atMs);
-  if (exhausted !== null) return exhausted;
+  const short = shortages(state, demands, command.class, atMs);
+  const behind = short.length > 0 ? null : isBehindSomebody(state, demands, command.class, atMs);
+  if (short.length > 0 || behind !== null)
+    return queueOrShed(state, command, policy, { hold, demands, short, behind }, atMs);
 
   // Past this line the reservation must succeed.
-  const charges = [];
-  const standings = [];
-  for (const limit of state.limits.values()) {
-    const amount = amountOf(limit.unit, hold);
-    charges.push({ limit: limit.name, generation: limit.generation, amount });
-    standings.push({ limit: limit.name, level: levelAt(limit, atMs) / LEVEL_PER_UNIT - amount });
-  }
-  return {
-    type: "reserved",
-    atMs,
-    requestId,
-    fence: 1,
-    state: command.dispatch ? "DISPATCHED" : "RESERVED",
-    rung: "FULL",
-    route: command.route,
-    model: command.model,
-    class: command.class,
-    keyId: command.keyId,
-    policyHash: policy.hash,
-    hold,
-    charges,
-    standings,
-    ttlMs: policy.leaseTtlMs,
-    expiresAtMs: atMs + policy.leaseTtlMs,
-  };
+  return reserved(command, policy, hold, demands, { atMs, waitedMs: null });
 }
 
-function holdOf(state: LedgerState, command: Reserve): Size {
-  const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens } = command;
+/** A waiter's turn has come. */
+export function decideAdmit(state: LedgerState, { requestId }: Admit, atMs: number): LedgerEvent {
+  const waiter = state.queue.byId.get(requestId);
+  if (waiter === undefined || state.policy === null) return unchanged(state, requestId, atMs);
+  const { command, hold, arrivedAtMs } = waiter;
+  const demands = demandsOf(state, command, hold, atMs);
+  if (shortages(state, demands, command.class, atMs).length > 0) return unchanged(state, requestId, atMs);
+  // Past this line the reservation must succeed.
+  return reserved(command, state.policy, hold, demands, { atMs, waitedMs: atMs - arrivedAtMs });
+}
+
+/** The answer to an id or a key that is known; null for a request that is new. */
+function repeated(state: LedgerState, command: Reserve, atMs: number): LedgerEvent | null {
+  const { requestId, idempotency } = command;
+  const known = state.leases.get(requestId);
+  // An id that was closed before its reserve arrived stays closed.
+  if (known?.fence === 0) return refusal("invalid_state", requestId, atMs, { state: known.state });
+  if (known !== undefined || state.queue.byId.has(requestId)) return unchanged(state, requestId, atMs);
+  if (idempotency === null) return null;
+  const firstId = state.byIdempotencyKey.get(idempotency.key);
+  if (firstId === undefined) return null;
+  const lease = state.leases.get(firstId);
+  const first = lease ?? state.queue.byId.get(firstId)?.command;
+  if (first?.idempotency?.digest !== idempotency.digest)
+    return refusal("idempotency_conflict", requestId, atMs, { state: lease?.state ?? "PROPOSED" });
+  if (idempotency.repeat === "same_lease") return unchanged(state, firstId, atMs);
+  if (lease !== undefined && isClosed(lease.state)) return null;
+  return refusal("request_in_progress", requestId, atMs, { state: lease?.state ?? "PROPOSED" });
+}
+
+/** What to hold: the input, and the most output that the request may bring. */
+function holdOf(state: LedgerState, command: Reserve, atMs: number): Size {
+  const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens, price } = command;
   // What is left for output beside this input, in each limit that counts it: a ceiling that nobody declared fits them all.
   let roomTokens = perRequestMaxTokens === null ? Infinity : perRequestMaxTokens - inputTokens;
-  for (const limit of state.limits.values()) {
-    if (limit.kind !== "bucket" || (limit.unit !== "tokens" && limit.unit !== "output_tokens")) continue;
-    const most = Math.floor(limit.capacity - floorFor(limit, command.class) / LEVEL_PER_UNIT);
-    roomTokens = Math.min(roomTokens, limit.unit === "tokens" ? most - inputTokens : most);
+  if (!outputDeclared) {
+    for (const limit of instancesFor(state, command.scope, atMs)) {
+      const most = mostOf(limit, command.class);
+      if (Number.isFinite(most))
+        roomTokens = Math.min(roomTokens, outputWithin(limit.definition.spec, inputTokens, most, price));
+    }
   }
   return {
     inputTokens,
@@ -70,77 +93,110 @@ function holdOf(state: LedgerState, command: Reserve): Size {
 }
 
 /** What can never be admitted is refused at once, before anything is called exhausted. */
-function firstTooLarge(state: LedgerState, command: Reserve, hold: Size, atMs: number): Refused | null {
+function tooLargeFor(command: Reserve, hold: Size, demands: readonly Demand[], atMs: number): Refused | null {
   const refuse = (limit: string, requested: number, available: number) =>
     refusal("request_too_large", command.requestId, atMs, {
       limit,
       requested,
       available,
       hold,
-      standings: standingsOf(state, atMs),
+      standings: standingsOf(demands, false, atMs),
     });
   const ceiling = command.perRequestMaxTokens;
   if (ceiling !== null && tokensOf(hold) > ceiling)
-    return refuse(`route:${command.route}`, tokensOf(hold), ceiling);
-  for (const limit of state.limits.values()) {
-    if (limit.kind !== "bucket") continue;
-    const amount = amountOf(limit.unit, hold);
-    const most = limit.capacity - floorFor(limit, command.class) / LEVEL_PER_UNIT;
-    if (amount > most) return refuse(limit.name, amount, Math.floor(most));
-  }
-  return null;
+    return refuse(`route:${command.scope.route}`, tokensOf(hold), ceiling);
+  const tooLarge = firstTooLarge(demands, command.class);
+  if (tooLarge === null) return null;
+  const { limit, amount } = tooLarge;
+  return refuse(limit.key, amount, Math.floor(mostOf(limit, command.class)));
 }
 
-/** Every limit is tested, in the policy's order; the one that frees last is the one that binds. */
-function longestWait(state: LedgerState, command: Reserve, hold: Size, atMs: number): Refused | null {
-  let binding: { limit: LimitState; amount: number; free: number; waitMs: number } | null = null;
-  for (const limit of state.limits.values()) {
-    const amount = amountOf(limit.unit, hold);
-    const free = levelAt(limit, atMs) - floorFor(limit, command.class);
-    const deficit = amount * LEVEL_PER_UNIT - free;
-    if (deficit <= 0) continue;
-    // A call larger than the whole gauge goes alone: waiting for room that can never be would be a deadlock.
-    if (limit.unit === "in_flight_tokens" && limit.held === 0 && limit.capacity > 0) continue;
-    const waitMs = waitFor(state, limit, deficit);
-    if (binding === null || waitMs > binding.waitMs) binding = { limit, amount, free, waitMs };
+interface NotNow {
+  readonly hold: Size;
+  readonly demands: readonly Demand[];
+  readonly short: readonly Shortage[];
+  /** It would fit, but for somebody who waits for this before it. */
+  readonly behind: Demand | null;
+}
+
+/** It may wait if the route lets it, if there is room to wait in, and if waiting will do. */
+function queueOrShed(
+  state: LedgerState,
+  command: Reserve,
+  policy: LedgerPolicy,
+  { hold, demands, short, behind }: NotNow,
+  atMs: number,
+): Queued | Refused {
+  const { requestId, queueMs } = command;
+  const standings = standingsOf(demands, false, atMs);
+  const binding = bindingOf(state, short);
+  const predicted = forecast(state, demands, command.class, atMs);
+  const evidence =
+    binding === null ? behindEvidence(behind, predicted) : evidenceOf(state, binding, command.class, atMs);
+  const about = { ...evidence, hold, standings };
+  if (queueMs === null || predicted === null || predicted.waitMs === Infinity) {
+    const bound = binding ?? behind;
+    const code = bound === null ? "tokens_exhausted" : codeOf(bound, command.class, atMs);
+    return refusal(code, requestId, atMs, about);
   }
-  if (binding === null) return null;
-  const { limit, amount, free, waitMs } = binding;
-  return refusal(codeOf(limit, command.class, amount, atMs), command.requestId, atMs, {
-    limit: limit.name,
-    requested: amount,
-    available: Math.max(0, Math.floor(free / LEVEL_PER_UNIT)),
-    retryAfterMs: Number.isFinite(waitMs) ? waitMs : null,
+  const { lengthMax, tokensMax } = policy.queue;
+  const full =
+    state.queue.byId.size >= lengthMax ||
+    (tokensMax !== null && state.queue.tokens + tokensOf(hold) > tokensMax);
+  if (full) return refusal("queue_full", requestId, atMs, about);
+  if (predicted.waitMs > queueMs)
+    return refusal("slo_infeasible", requestId, atMs, { ...about, retryAfterMs: predicted.waitMs });
+  return {
+    type: "queued",
+    atMs,
+    requestId,
+    command,
     hold,
-    standings: standingsOf(state, atMs),
-  });
+    limit: predicted.demand.limit.key,
+    predictedWaitMs: predicted.waitMs,
+    deadlineAtMs: atMs + queueMs,
+    standings,
+  };
 }
 
-/** Exact for a bucket; for a gauge the mean time between two settlements. Infinity when nothing will ever free it. */
-function waitFor(state: LedgerState, limit: LimitState, deficit: number): number {
-  if (limit.kind === "bucket")
-    return limit.refillPerMinute === 0 ? Infinity : Math.ceil(deficit / limit.refillPerMinute);
-  if (limit.capacity === 0) return Infinity;
-  return Math.max(RETRY_AFTER_MIN_MS, Math.ceil(state.meanStayMs / Math.max(1, openCount(state))));
-}
+/** What is free is spoken for. */
+const behindEvidence = (behind: Demand | null, predicted: Forecast | null) => ({
+  limit: behind?.limit.key ?? null,
+  requested: behind?.amount ?? null,
+  available: 0,
+  retryAfterMs: Math.max(RETRY_AFTER_MIN_MS, Math.min(predicted?.waitMs ?? 0, RETRY_AFTER_MAX_MS)),
+});
 
-function codeOf(limit: LimitState, requestClass: RequestClass, amount: number, atMs: number): RefusalCode {
-  if (requestClass === "batch" && levelAt(limit, atMs) >= amount * LEVEL_PER_UNIT) return "below_batch_floor";
-  switch (limit.unit) {
-    case "requests":
-      return "requests_exhausted";
-    case "concurrency":
-      return "concurrency_exhausted";
-    case "in_flight_tokens":
-      return "in_flight_exhausted";
-    default:
-      return "tokens_exhausted";
-  }
-}
-
-function standingsOf(state: LedgerState, atMs: number): Standing[] {
-  return [...state.limits.values()].map((limit) => ({
-    limit: limit.name,
-    level: levelAt(limit, atMs) / LEVEL_PER_UNIT,
-  }));
+function reserved(
+  command: Reserve,
+  policy: LedgerPolicy,
+  hold: Size,
+  demands: readonly Demand[],
+  { atMs, waitedMs }: { readonly atMs: number; readonly waitedMs: number | null },
+): Reserved {
+  const { requestId, scope, price, perRequestMaxTokens, idempotency } = command;
+  // Whoever waited may have gone, and must say that it is sending.
+  const dispatched = command.dispatch && waitedMs === null;
+  const ttlMs = policy.leaseTtlMs;
+  const acceptMs = command.dispatch && !dispatched ? Math.min(ACCEPT_MS, ttlMs) : ttlMs;
+  return {
+    type: "reserved",
+    atMs,
+    requestId,
+    fence: 1,
+    state: dispatched ? "DISPATCHED" : "RESERVED",
+    rung: "FULL",
+    scope,
+    class: command.class,
+    policyHash: policy.hash,
+    hold,
+    price,
+    perRequestMaxTokens,
+    charges: chargesOf(demands),
+    standings: standingsOf(demands, true, atMs),
+    waitedMs: waitedMs ?? 0,
+    idempotency,
+    ttlMs,
+    expiresAtMs: atMs + acceptMs,
+  };
 }

@@ -1,45 +1,97 @@
 /** A ledger in memory. Only `evolve` changes it. */
-import type { LedgerPolicy } from "../policy/resolve.ts";
+import type { Scope } from "../policy/limit-schema.ts";
+import type { LedgerPolicy, Price } from "../policy/resolve.ts";
+import type { RequestClass } from "../policy/schema.ts";
+import type { Idempotency, Reserve } from "./commands.ts";
 import { Fifo, type Node } from "./fifo.ts";
-import type { LimitState } from "./limits.ts";
+import type { Definition, LimitState } from "./limits.ts";
 import type { LeaseState, Settled, Size, Usage } from "./types.ts";
 
 export interface Lease extends Node<Lease> {
   readonly requestId: string;
-  readonly fence: number;
-  readonly route: string;
-  readonly model: string;
+  /** 0 for an id whose release came before its reserve: no lease ever bore it. */
+  fence: number;
+  readonly scope: Scope;
+  readonly class: RequestClass;
+  readonly price: Price | null;
+  readonly perRequestMaxTokens: number | null;
+  readonly idempotency: Idempotency | null;
   readonly reservedAtMs: number;
+  /** How long it may stay RESERVED, and how long it lives between two signs of life from then on. */
+  readonly acceptMs: number;
   readonly ttlMs: number;
-  /** What was held at reserve; `captured` may pass it, and what passes it is the overrun. */
-  readonly hold: Size;
+  /** What is held, top-ups included; `captured` may pass it, and what passes it is the overrun. */
+  hold: Size;
   state: LeaseState;
   captured: Size;
   /** What is still held of each limit, and what was spent of it already, in its unit. */
-  readonly charges: { readonly limit: string; readonly generation: number; amount: number; spent: number }[];
+  charges: LeaseCharge[];
   /** The end of the holder's time; in RECONCILING, of the time to find out; once closed, of being remembered. */
   expiresAtMs: number;
   lastUsageEventId: string | null;
   providerRequestId: string | null;
   /** Set once it is SETTLED. */
-  settlement: { readonly usage: Usage; readonly basis: Settled["basis"] } | null;
+  settlement: Settlement | null;
+}
+
+export interface LeaseCharge {
+  readonly limit: string;
+  readonly generation: number;
+  amount: number;
+  spent: number;
+}
+
+export interface Settlement {
+  readonly usage: Usage;
+  readonly basis: Settled["basis"];
+  /** An exact figure that came later has moved the difference; nothing moves it again. */
+  readonly corrected: boolean;
+}
+
+/** Who stands in the queue. Nothing is held for it, and nothing of it is recorded. */
+export interface Waiter extends Node<Waiter> {
+  readonly requestId: string;
+  readonly command: Reserve;
+  readonly hold: Size;
+  readonly arrivedAtMs: number;
+  readonly deadlineAtMs: number;
+}
+
+export interface Queue {
+  readonly byId: Map<string, Waiter>;
+  readonly byClass: Readonly<Record<RequestClass, Fifo<Waiter>>>;
+  tokens: number;
+  /** No deadline lies before this. */
+  nextDeadlineAtMs: number;
+}
+
+/** Running means over the settlements, for forecasts. 0 until there was one. */
+export interface Means {
+  stayMs: number;
+  outputTokens: number;
+  /** What of a hold comes back. */
+  refundShare: number;
 }
 
 export interface LedgerState {
   /** The latest time seen; it only rises, whatever the clock does. */
   nowMs: number;
   policy: LedgerPolicy | null;
-  /** How many policies there have been. */
+  /** How many policies and windows there have been. */
   generation: number;
+  definitions: Map<string, Definition>;
+  /** By key; scoped ones in the order of their last use. */
   readonly limits: Map<string, LimitState>;
   readonly leases: Map<string, Lease>;
+  /** The newest lease or waiter of each idempotency key that is remembered. */
+  readonly byIdempotencyKey: Map<string, string>;
   /** Leases whose holder is alive, by time-to-live. */
   readonly open: Map<number, Fifo<Lease>>;
   readonly reconciling: Fifo<Lease>;
   /** SETTLED and RELEASED, remembered for late and repeated calls. */
   readonly closed: Fifo<Lease>;
-  /** How long a call stays, from reserve to settlement; 0 until one has. */
-  meanStayMs: number;
+  readonly queue: Queue;
+  means: Means;
   /** Tokens of open holds that have not been captured, and of the frozen ones. */
   inFlightTokens: number;
   reconcilingTokens: number;
@@ -50,19 +102,32 @@ export function emptyState(): LedgerState {
     nowMs: 0,
     policy: null,
     generation: 0,
+    definitions: new Map(),
     limits: new Map(),
     leases: new Map(),
+    byIdempotencyKey: new Map(),
     open: new Map(),
     reconciling: new Fifo(),
     closed: new Fifo(),
-    meanStayMs: 0,
+    queue: {
+      byId: new Map(),
+      byClass: { interactive: new Fifo(), batch: new Fifo() },
+      tokens: 0,
+      nextDeadlineAtMs: Infinity,
+    },
+    means: { stayMs: 0, outputTokens: 0, refundShare: 0 },
     inFlightTokens: 0,
     reconcilingTokens: 0,
   };
 }
 
+export function isClosed(state: LeaseState): boolean {
+  return state === "SETTLED" || state === "RELEASED";
+}
+
+/** Its holder is alive, as far as anyone knows. */
 export function isOpen(state: LeaseState): boolean {
-  return state !== "SETTLED" && state !== "RELEASED" && state !== "RECONCILING";
+  return !isClosed(state) && state !== "RECONCILING";
 }
 
 export function openCount(state: LedgerState): number {
@@ -75,7 +140,7 @@ export function tokensOf(size: Size): number {
   return size.inputTokens + size.outputTokens;
 }
 
-/** I1: captured + remaining = reserved; what was captured beyond the hold is overrun, beside it. */
+/** I1: captured + remaining = reserved + top-ups; what was captured beyond them is overrun, beside it. */
 export function remainingTokens(lease: Lease): number {
   return Math.max(0, tokensOf(lease.hold) - tokensOf(lease.captured));
 }
@@ -83,11 +148,12 @@ export function remainingTokens(lease: Lease): number {
 /** The queue a lease stands in, by its state. */
 export function queueOf(state: LedgerState, lease: Lease): Fifo<Lease> {
   if (lease.state === "RECONCILING") return state.reconciling;
-  if (!isOpen(lease.state)) return state.closed;
-  let queue = state.open.get(lease.ttlMs);
+  if (isClosed(lease.state)) return state.closed;
+  const ttlMs = lease.state === "RESERVED" ? lease.acceptMs : lease.ttlMs;
+  let queue = state.open.get(ttlMs);
   if (queue === undefined) {
     queue = new Fifo();
-    state.open.set(lease.ttlMs, queue);
+    state.open.set(ttlMs, queue);
   }
   return queue;
 }

@@ -1,12 +1,12 @@
 /**
  * The ledger's protocol.
  *
- *   reserve ──► RESERVED ──dispatch──► DISPATCHED ──running──► RUNNING ──capture──► PARTIALLY_SETTLED
- *                  │                        └──────────┬──────────┴──────────────────────┘
- *          release, expire                             │
- *                  ▼                                   ├── settle ──► SETTLED
- *              RELEASED                                ├── release with evidence ──► RELEASED
- *                                                      └── expire ──► RECONCILING ── settle, resolve ──► SETTLED
+ *   reserve ──► PROPOSED ──admit──► RESERVED ──dispatch──► DISPATCHED ──running──► RUNNING ──capture──► PARTIALLY_SETTLED
+ *      │           │                   │                        └──────────┬──────────┴──────────────────────┘
+ *      │    leave, deadline     release, expire                            │
+ *      ▼           ▼                   ▼                                   ├── settle ──► SETTLED ── settle, exact ──► corrected, once
+ *   refused      gone              RELEASED                                ├── release with evidence ──► RELEASED
+ *                                                                          └── expire ──► RECONCILING ── settle, resolve ──► SETTLED
  *
  * 1. One command makes one event. `decide` reads the state and answers with the event; `evolve` folds it.
  *    The event is at once the reply, the durable record and what a replay needs: `events.reduce(evolve)`.
@@ -15,14 +15,20 @@
  * 3. What may have been sent is never given back without evidence. A lease whose holder is gone is
  *    released whole if it never left, and frozen in RECONCILING if it may have.
  * 4. A refusal is an event too. It carries its evidence and changes nothing.
+ * 5. A fence says whose word counts. It begins at 1 and rises when a frozen lease is taken over; an older
+ *    one is refused, except for a settlement with exact usage: the truth is booked whoever brings it.
+ * 6. A queue lives in memory only: who waits in it has been promised nothing.
  *
- * Tokens are whole. A level is counted in 60,000ths (`LEVEL_PER_UNIT`), so that a refill of
- * `refillPerMinute` tokens adds exactly `refillPerMinute` to it in each millisecond.
+ * Tokens are whole, and money is whole nano-USD. A bucket's level is counted in 60,000ths (`LEVEL_PER_UNIT`),
+ * so that a refill of `refillPerMinute` adds exactly `refillPerMinute` to it in each millisecond.
  */
-import type { LedgerPolicy } from "../policy/resolve.ts";
+import type { Scope } from "../policy/limit-schema.ts";
+import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
+import type { Expire, Idempotency, ReleaseEvidence, Reserve } from "./commands.ts";
 
 export type LeaseState =
+  | "PROPOSED"
   | "RESERVED"
   | "DISPATCHED"
   | "RUNNING"
@@ -31,108 +37,24 @@ export type LeaseState =
   | "SETTLED"
   | "RELEASED";
 
-/** What a call costs: the only two sizes a limit's unit is worked out from. */
+/** How much a call may take, or took. */
 export interface Size {
   readonly inputTokens: number;
   readonly outputTokens: number;
 }
 
-/** Running totals, with the details that pricing and telemetry want. */
+/** Running totals. Cached input is part of the input; reasoning is part of the output. */
 export interface Usage extends Size {
   readonly cachedInputTokens: number;
   readonly cacheWriteTokens: number;
   readonly reasoningTokens: number;
 }
 
-// ── Commands ────────────────────────────────────────────────────────────────────────────────────
-
-export interface Reserve {
-  readonly type: "reserve";
-  /** Made by the worker, new for each attempt, time-ordered. */
-  readonly requestId: string;
-  readonly policyHash: string;
-  readonly policyEpoch: number;
-  readonly route: string;
-  readonly model: string;
-  readonly class: RequestClass;
-  readonly keyId: string;
-  /** As counted; already what will be sent. */
-  readonly inputTokens: number;
-  /** The most output the request can produce, completions multiplied in. */
-  readonly maxOutputTokens: number;
-  /** False when nobody declared the ceiling: then it is a bound to clip, not a promise to keep. */
-  readonly outputDeclared: boolean;
-  /** The route's per-request ceiling, input and output together; null without one. */
-  readonly perRequestMaxTokens: number | null;
-  /** The caller sends at once: the grant is recorded as DISPATCHED in the same event. */
-  readonly dispatch: boolean;
-}
-
-interface OnLease {
-  readonly requestId: string;
-  readonly fence: number;
-}
-
-/** From now on the call may have been sent. */
-export interface Dispatch extends OnLease {
-  readonly type: "dispatch";
-}
-
-/** The provider answered. */
-export interface Running extends OnLease {
-  readonly type: "running";
-  readonly providerRequestId: string | null;
-}
-
-/** Running totals, never deltas. Renews the lease, even when nothing moved. */
-export interface Capture extends OnLease {
-  readonly type: "capture";
-  readonly usageEventId: string;
-  readonly size: Size;
-}
-
-/** `exact` is the provider's own figure; `under_estimate` is what was seen before the end was lost. */
-export interface Settle extends OnLease {
-  readonly type: "settle";
-  readonly usage: Usage;
-  readonly basis: "exact" | "under_estimate";
-}
-
-export type ReleaseEvidence = "not_sent" | "provider_refused";
-
-export interface Release {
-  readonly type: "release";
-  readonly requestId: string;
-  /** Null where the caller never learnt it: a broken reserve is released by its id alone. */
-  readonly fence: number | null;
-  readonly evidence: ReleaseEvidence | null;
-}
-
-/** The holder is gone: past its deadline, its session ended, or it lost the call's outcome. */
-export interface Expire {
-  readonly type: "expire";
-  readonly requestId: string;
-  readonly cause: "deadline" | "session_lost" | "outcome_unknown";
-}
-
-/** A lease that nobody could reconcile in time is charged what it held. */
-export interface Resolve {
-  readonly type: "resolve";
-  readonly requestId: string;
-}
-
-export interface SetPolicy {
-  readonly type: "set_policy";
-  readonly policy: LedgerPolicy;
-}
-
-export type LeaseCommand = Dispatch | Running | Capture | Settle | Release | Expire;
-export type Command = Reserve | LeaseCommand | Resolve | SetPolicy;
-
 // ── Events ──────────────────────────────────────────────────────────────────────────────────────
 
-/** What a lease holds of one limit, in the limit's own unit. */
+/** What a lease holds of one instance of a limit, in the limit's own unit. */
 export interface Charge {
+  /** The instance's key: the limit's name, and its scope when it has one. */
   readonly limit: string;
   /** Which life of the limit was charged: one that was dropped and comes back by the same name is another. */
   readonly generation: number;
@@ -145,15 +67,19 @@ export interface Standing {
   readonly level: number;
 }
 
-/** One movement of one limit. The level moves by `(returned - spent)` units less what was forfeited. */
+/** One movement of one limit. The level moves by `returned - spent + credited`, less what was forfeited. */
 export interface Move {
   readonly limit: string;
   /** The hold that ends here. */
   readonly returned: number;
   /** The actual charge that replaces it. */
   readonly spent: number;
-  /** Level lost to the clip at capacity. */
+  /** What a correction gives back of an earlier charge. */
+  readonly credited: number;
+  /** Lost to the clip at capacity, or for having been charged too long ago; in a level's parts. */
   readonly forfeitedLevel: number;
+  /** The highest of a window's alert shares that this movement passed. */
+  readonly alert: number | null;
 }
 
 interface EventBase {
@@ -169,16 +95,40 @@ export interface Reserved extends LeaseEvent {
   readonly type: "reserved";
   readonly state: "RESERVED" | "DISPATCHED";
   readonly rung: "FULL";
-  readonly route: string;
-  readonly model: string;
+  readonly scope: Scope;
   readonly class: RequestClass;
-  readonly keyId: string;
   readonly policyHash: string;
   readonly hold: Size;
+  readonly price: Price | null;
+  readonly perRequestMaxTokens: number | null;
   readonly charges: readonly Charge[];
   readonly standings: readonly Standing[];
+  /** In the queue. */
+  readonly waitedMs: number;
+  readonly idempotency: Idempotency | null;
+  /** Of the lease, from its dispatch. */
   readonly ttlMs: number;
   readonly expiresAtMs: number;
+}
+
+/** It waits. Not recorded. */
+export interface Queued extends EventBase {
+  readonly type: "queued";
+  readonly requestId: string;
+  readonly command: Reserve;
+  readonly hold: Size;
+  /** What was in its way, and is the forecast's ground. */
+  readonly limit: string;
+  /** From now; 0 where nothing is known yet. */
+  readonly predictedWaitMs: number;
+  readonly deadlineAtMs: number;
+  readonly standings: readonly Standing[];
+}
+
+/** It waits no more, and got nothing. Not recorded. */
+export interface Left extends EventBase {
+  readonly type: "left";
+  readonly requestId: string;
 }
 
 export interface Dispatched extends LeaseEvent {
@@ -192,11 +142,38 @@ export interface Ran extends LeaseEvent {
   readonly expiresAtMs: number;
 }
 
+export interface ToppedUp extends LeaseEvent {
+  readonly type: "topped_up";
+  /** The whole hold, as it is now. */
+  readonly hold: Size;
+  readonly charges: readonly Charge[];
+  readonly standings: readonly Standing[];
+  readonly expiresAtMs: number;
+}
+
+export interface TakenOver extends EventBase {
+  readonly type: "taken_over";
+  readonly requestId: string;
+  /** The new one. */
+  readonly fence: number;
+}
+
+/** The first exact usage of a lease that was settled without one. */
+export interface Corrected extends LeaseEvent {
+  readonly type: "corrected";
+  readonly usage: Usage;
+  readonly moves: readonly Move[];
+  /** Exact minus what was charged, in tokens. */
+  readonly deltaTokens: number;
+}
+
 export interface Captured extends LeaseEvent {
   readonly type: "captured";
   readonly usageEventId: string;
   /** The new running totals. */
   readonly captured: Size;
+  /** What was produced beyond the hold so far: the debt that settling will bring, unless the hold is topped up. */
+  readonly overrunTokens: number;
   /** What left the in-flight gauges by this capture. */
   readonly moves: readonly Move[];
   readonly expiresAtMs: number;
@@ -205,7 +182,8 @@ export interface Captured extends LeaseEvent {
 export interface Settled extends LeaseEvent {
   readonly type: "settled";
   readonly usage: Usage;
-  readonly basis: "exact" | "under_estimate" | "charge_hold";
+  /** The last two: nobody could tell, and the policy says what is charged then. */
+  readonly basis: "exact" | "under_estimate" | "charge_hold" | "charge_captured";
   readonly moves: readonly Move[];
   readonly refundedTokens: number;
   readonly overrunTokens: number;
@@ -232,15 +210,34 @@ export interface Forestalled extends EventBase {
   readonly requestId: string;
 }
 
+/** The part of the calendar that a window counts. */
+export interface Span {
+  readonly startsAtMs: number;
+  readonly endsAtMs: number;
+}
+
 export interface PolicySet extends EventBase {
   readonly type: "policy_set";
   readonly policy: LedgerPolicy;
+  /** Of each window, by the limit's name. */
+  readonly windows: Readonly<Record<string, Span>>;
+}
+
+/** What was held in the window that ended stays charged there. */
+export interface WindowTurned extends EventBase {
+  readonly type: "window_turned";
+  readonly limit: string;
+  readonly span: Span;
 }
 
 /** The command was carried out before, or has nothing to do; the answer is what it was. */
 export interface Unchanged extends EventBase {
   readonly type: "unchanged";
   readonly requestId: string | null;
+  /** Whose lease answers: a repeat by its idempotency key is answered with the first one's. */
+  readonly fence: number | null;
+  readonly state: LeaseState | null;
+  readonly hold: Size | null;
 }
 
 export type RefusalCode =
@@ -249,19 +246,25 @@ export type RefusalCode =
   | "requests_exhausted"
   | "concurrency_exhausted"
   | "in_flight_exhausted"
+  | "spend_exhausted"
   | "below_batch_floor"
+  | "queue_full"
+  | "slo_infeasible"
+  | "deadline_exceeded"
+  | "idempotency_conflict"
+  | "request_in_progress"
   | "need_policy"
   | "unknown_reservation"
   | "invalid_state"
   | "stale_fence"
   | "already_settled";
 
-/** An expected no, with its evidence. It changes nothing and is not remembered. */
+/** An expected no, with its evidence. It moves nothing, and is recorded only to be read. */
 export interface Refused extends EventBase {
   readonly type: "refused";
   readonly code: RefusalCode;
   readonly requestId: string | null;
-  /** The limit that bound, when one did. */
+  /** The instance of a limit that bound, when one did. */
   readonly limit: string | null;
   /** In the limit's unit. */
   readonly requested: number | null;
@@ -272,24 +275,37 @@ export interface Refused extends EventBase {
   readonly state: LeaseState | null;
   readonly hold: Size | null;
   readonly standings: readonly Standing[];
+  /** In the queue, before it was sent away. */
+  readonly waitedMs: number;
 }
 
 export type LedgerEvent =
   | Reserved
+  | Queued
+  | Left
   | Dispatched
   | Ran
   | Captured
+  | ToppedUp
   | Settled
+  | Corrected
   | Released
   | Expired
+  | TakenOver
   | Forestalled
   | PolicySet
+  | WindowTurned
   | Unchanged
   | Refused;
 
-/** Events that move the state; the others are answers only and are never recorded. */
-export type RecordedEvent = Exclude<LedgerEvent, Unchanged | Refused>;
+/** Events of the record. What is not among them is an answer only, or of the queue. */
+export type RecordedEvent = Exclude<LedgerEvent, Unchanged | Queued | Left>;
 
 export function isRecorded(event: LedgerEvent): event is RecordedEvent {
-  return event.type !== "unchanged" && event.type !== "refused";
+  return event.type !== "unchanged" && event.type !== "queued" && event.type !== "left";
+}
+
+/** Events that may ride with the next write: losing one with a crash loses nothing that was promised. */
+export function isRider(event: RecordedEvent): boolean {
+  return event.type === "captured" || event.type === "ran" || event.type === "refused";
 }

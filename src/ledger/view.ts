@@ -1,8 +1,7 @@
 /** What may be read of a ledger: never the live state, always a copy made for the reader. */
-import type { Limit } from "../policy/schema.ts";
-import { LEVEL_PER_UNIT } from "./bounds.ts";
-import { levelAt } from "./limits.ts";
-import { type LedgerState, openCount, tokensOf } from "./state.ts";
+import { type Limit, scopeOf } from "../policy/limit-schema.ts";
+import { capacityOf, unitsOf } from "./limits.ts";
+import { isClosed, type LedgerState, openCount, tokensOf } from "./state.ts";
 import type { LeaseState } from "./types.ts";
 
 /** `level` is what the next request is judged against; all amounts in the limit's unit. */
@@ -11,12 +10,17 @@ export interface LimitRow {
   readonly scope: Readonly<Record<string, string>>;
   readonly unit: Limit["unit"];
   readonly kind: Limit["kind"];
-  readonly capacity: number;
-  readonly level: number;
+  /** Null for a gauge that derives itself and knows too little yet: it is open. */
+  readonly capacity: number | null;
+  readonly level: number | null;
   readonly held: number;
   readonly settledTotal: number;
+  /** What later corrections gave back of that. */
+  readonly creditedTotal: number;
   readonly debt: number;
   readonly refillPerMinute: number;
+  /** When a window turns. */
+  readonly resetsAtMs: number | null;
 }
 
 export interface Balance {
@@ -30,30 +34,43 @@ export interface Balance {
 
 export function balanceOf(state: LedgerState, tenant: string): Balance {
   const atMs = state.nowMs;
+  const limits: LimitRow[] = [];
+  for (const limit of instancesOf(state)) {
+    const { spec, span } = limit.definition;
+    const capacity = capacityOf(limit);
+    const level = capacity === null ? null : unitsOf(limit, atMs);
+    limits.push({
+      name: spec.name,
+      scope: { tenant, ...scopeOf(limit.key) },
+      unit: spec.unit,
+      kind: spec.kind,
+      capacity,
+      level,
+      held: limit.held,
+      settledTotal: limit.settledTotal,
+      creditedTotal: limit.creditedTotal,
+      debt: Math.max(0, -(level ?? 0)),
+      refillPerMinute: spec.kind === "bucket" ? spec.refillPerMinute : 0,
+      resetsAtMs: span?.endsAtMs ?? null,
+    });
+  }
   return {
     tenant,
     atMs,
-    limits: [...state.limits.values()].map((limit) => {
-      const level = levelAt(limit, atMs) / LEVEL_PER_UNIT;
-      const { name, unit, kind, capacity, held, settledTotal, refillPerMinute } = limit;
-      const debt = Math.max(0, -level);
-      return {
-        name,
-        scope: { tenant },
-        unit,
-        kind,
-        capacity,
-        level,
-        held,
-        settledTotal,
-        debt,
-        refillPerMinute,
-      };
-    }),
+    limits,
     inFlight: { requests: openCount(state), tokens: state.inFlightTokens },
-    queue: { length: 0, tokens: 0 },
+    queue: { length: state.queue.byId.size, tokens: state.queue.tokens },
     reconciling: { count: state.reconciling.length, tokens: state.reconcilingTokens },
   };
+}
+
+/** In the policy's order; instances of one limit by key. */
+function instancesOf(state: LedgerState) {
+  const order = [...state.definitions.keys()];
+  const place = (name: string) => order.indexOf(name);
+  return [...state.limits.values()].sort(
+    (a, b) => place(a.definition.spec.name) - place(b.definition.spec.name) || (a.key < b.key ? -1 : 1),
+  );
 }
 
 export interface Reservation {
@@ -70,12 +87,11 @@ export interface Reservation {
 export function reservationOf(state: LedgerState, requestId: string): Reservation | null {
   const lease = state.leases.get(requestId);
   if (lease === undefined || lease.fence === 0) return null;
-  const closed = lease.state === "SETTLED" || lease.state === "RELEASED";
   return {
     id: lease.requestId,
     fence: lease.fence,
     state: lease.state,
-    heldTokens: closed ? 0 : tokensOf(lease.hold),
+    heldTokens: isClosed(lease.state) ? 0 : tokensOf(lease.hold),
     capturedTokens: tokensOf(lease.captured),
     settledTokens: lease.settlement === null ? 0 : tokensOf(lease.settlement.usage),
     expiresAtMs: lease.expiresAtMs,

@@ -1,13 +1,6 @@
 /** From the policy document to what one tenant and one request are judged by. */
-import type {
-  Limit,
-  LimitOverride,
-  ModelPolicy,
-  Policy,
-  ProviderPolicy,
-  RequestClass,
-  RoutePolicy,
-} from "./schema.ts";
+import type { Limit, LimitOverride } from "./limit-schema.ts";
+import type { ModelPolicy, Policy, ProviderPolicy, RequestClass, RoutePolicy } from "./schema.ts";
 
 /** What a tenant's ledger needs of a policy, and all it needs: plain data that crosses to the object. */
 export interface LedgerPolicy {
@@ -16,8 +9,10 @@ export interface LedgerPolicy {
   /** Orders contents: a ledger keeps the newest. */
   readonly epoch: number;
   readonly limits: readonly Limit[];
+  readonly queue: { readonly lengthMax: number; readonly tokensMax: number | null };
   readonly leaseTtlMs: number;
   readonly reconcileAgeMaxMs: number;
+  readonly reconcileCharge: Policy["reconcileCharge"];
 }
 
 /** Null when the policy does not list the tenant (and has no `*`). */
@@ -33,8 +28,10 @@ export function resolveTenant(
     hash,
     epoch,
     limits: policy.limits.map((limit) => overridden(limit, own(entry.overrides, limit.name))),
+    queue: policy.queue,
     leaseTtlMs: policy.leaseTtlMs,
     reconcileAgeMaxMs: policy.reconcileAgeMaxMs,
+    reconcileCharge: policy.reconcileCharge,
   };
 }
 
@@ -94,6 +91,24 @@ export function resolveRoute(policy: Policy, route: string): RoutePolicy | null 
 /** Names come from callers: `constructor` is nobody's tenant. */
 function own<T>(record: Readonly<Record<string, T>>, name: string): T | null {
   return Object.hasOwn(record, name) ? (record[name] ?? null) : null;
+}
+
+/** What a token of a model costs, in millionths of a millionth of a dollar, so that money stays whole. */
+export interface Price {
+  readonly inputPicoUsd: number;
+  readonly cachedInputPicoUsd: number;
+  readonly outputPicoUsd: number;
+}
+
+/** Null for a model without a price: no limit counts money then. */
+export function resolvePrice({ price }: ModelPolicy): Price | null {
+  if (price === undefined) return null;
+  const pico = (usdPerMillion: number) => Math.round(usdPerMillion * 1_000_000);
+  return {
+    inputPicoUsd: pico(price.input),
+    cachedInputPicoUsd: pico(price.cachedInput ?? price.input),
+    outputPicoUsd: pico(price.output),
+  };
 }
 
 /** A header or a route may lower the class that the key allows, never raise it. */

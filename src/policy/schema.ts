@@ -4,20 +4,19 @@
  * but not held is the worst thing an admission gateway can do.
  */
 import * as v from "valibot";
+import {
+  amount,
+  amountOrUnlimited,
+  integer,
+  type Limit,
+  LimitSchema,
+  limitProblems,
+  name,
+  Override,
+} from "./limit-schema.ts";
 
-/** Amounts stay far below 2^53 even in a level's 60,000ths. */
-export const AMOUNT_MAX = 1_000_000_000;
 const DAY_MS = 86_400_000;
 
-const integer = (min: number, max: number) =>
-  v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max));
-const amount = integer(0, AMOUNT_MAX);
-/** `null` is unlimited, 0 denies. */
-const amountOrUnlimited = v.nullable(amount);
-const name = v.pipe(
-  v.string(),
-  v.regex(/^[A-Za-z0-9*][A-Za-z0-9._:/-]{0,127}$/, "a name of at most 128 letters, digits and . _ : / -"),
-);
 const tenantName = v.pipe(
   v.string(),
   v.regex(/^(\*|[a-z0-9][a-z0-9_-]{0,62})$/, "a tenant name (a-z, 0-9, _ and -) or *"),
@@ -80,36 +79,11 @@ const Route = v.strictObject({
     null,
   ),
   perRequestMaxTokens: v.optional(amountOrUnlimited, null),
-  onCapacity: v.optional(v.picklist(["reject"]), "reject"),
+  /** What becomes of a request that fits, but not now. */
+  onCapacity: v.optional(v.picklist(["reject", "queue"]), "reject"),
+  /** The longest that a request of this route waits in the queue. */
+  queueDeadlineMs: v.optional(integer(1, 600_000), 10_000),
   onDisconnect: v.optional(v.picklist(["abort"]), "abort"),
-});
-
-const perTenant = v.optional(v.strictTuple([v.literal("tenant")]), ["tenant"]);
-
-const BucketLimit = v.strictObject({
-  name,
-  per: perTenant,
-  kind: v.literal("bucket"),
-  unit: v.picklist(["tokens", "input_tokens", "output_tokens", "requests"]),
-  capacity: amountOrUnlimited,
-  refillPerMinute: amount,
-  /** Share of the capacity that the batch class may not take the level below. */
-  batchFloor: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0), v.maxValue(1)), 0),
-});
-
-const GaugeLimit = v.strictObject({
-  name,
-  per: perTenant,
-  kind: v.literal("gauge"),
-  unit: v.picklist(["concurrency", "in_flight_tokens"]),
-  max: amountOrUnlimited,
-});
-
-const Override = v.strictObject({
-  capacity: v.optional(amountOrUnlimited),
-  refillPerMinute: v.optional(amount),
-  batchFloor: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0), v.maxValue(1))),
-  max: v.optional(amountOrUnlimited),
 });
 
 const Tenant = v.strictObject({
@@ -123,18 +97,26 @@ const Document = v.strictObject({
   providers: v.record(name, Provider),
   models: v.record(name, Model),
   routes: v.objectWithRest({ default: Route }, Route),
-  limits: v.pipe(v.array(v.variant("kind", [BucketLimit, GaugeLimit])), v.minLength(1), v.maxLength(32)),
+  limits: v.pipe(v.array(LimitSchema), v.minLength(1), v.maxLength(32)),
+  /** Bounds of each tenant's queue; whoever comes beyond them is refused at once. */
+  queue: v.optional(
+    v.strictObject({
+      lengthMax: v.optional(integer(0, 10_000), 256),
+      tokensMax: v.optional(amountOrUnlimited, null),
+    }),
+    { lengthMax: 256, tokensMax: null },
+  ),
   tenants: v.optional(v.record(tenantName, Tenant), {}),
   leaseTtlMs: v.optional(integer(1_000, DAY_MS), 180_000),
   reconcileAgeMaxMs: v.optional(integer(1_000, 7 * DAY_MS), 900_000),
+  /** What a lease is charged whose outcome nobody learnt: all it held, or what was seen and is usual beyond. */
+  reconcileCharge: v.optional(v.picklist(["charge_hold", "charge_captured"]), "charge_hold"),
 });
 
 export type Policy = v.InferOutput<typeof Document>;
 export type ProviderPolicy = v.InferOutput<typeof Provider>;
 export type ModelPolicy = v.InferOutput<typeof Model>;
 export type RoutePolicy = v.InferOutput<typeof Route>;
-export type Limit = v.InferOutput<typeof BucketLimit> | v.InferOutput<typeof GaugeLimit>;
-export type LimitOverride = v.InferOutput<typeof Override>;
 export type RequestClass = RoutePolicy["class"];
 
 /** One problem of the document. */
@@ -183,15 +165,27 @@ function referenceIssues(policy: Policy): Issue[] {
   if (limits.size < policy.limits.length) {
     add("limits", "each limit with a name of its own", policy.limits.map((limit) => limit.name).join(", "));
   }
+  for (const limit of policy.limits) {
+    for (const { member, expected, received } of limitProblems(limit))
+      add(`limits.${limit.name}.${member}`, expected, received);
+  }
+  const spending = policy.limits.find(({ unit }) => unit === "nano_usd");
+  for (const [id, { price: known }] of Object.entries(policy.models)) {
+    if (spending !== undefined && known === undefined)
+      add(`models.${id}.price`, `a price: the limit ${spending.name} counts money`, "nothing");
+  }
   for (const [tenant, { overrides }] of Object.entries(policy.tenants)) {
     for (const [limitName, override] of Object.entries(overrides)) {
       const path = `tenants.${tenant}.overrides.${limitName}`;
       const limit = limits.get(limitName);
       if (limit === undefined)
         add(path, `one of ${[...limits.keys()].join(", ")}`, JSON.stringify(limitName));
-      else
+      else {
         for (const member of Object.keys(override))
           if (!(member in limit)) add(`${path}.${member}`, `a number of a ${limit.kind}`, member);
+        for (const { member, expected, received } of limitProblems({ ...limit, ...override } as Limit))
+          add(`${path}.${member}`, expected, received);
+      }
     }
   }
   return issues;

@@ -3,8 +3,9 @@ import { env } from "cloudflare:workers";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { RING_SLOTS } from "../../durable-objects/ledger-store.ts";
 import type { TenantLedger } from "../../durable-objects/tenant-ledger.ts";
-import type { LedgerEvent, Reserve } from "../../src/ledger/types.ts";
-import { bucket, policyOf, slots, usage } from "../support/ledger.ts";
+import type { Reserve } from "../../src/ledger/commands.ts";
+import type { LedgerEvent } from "../../src/ledger/types.ts";
+import { bucket, policyOf, reserveOf, slots, usage } from "../support/ledger.ts";
 
 const TTL_MS = 10_000;
 const policy = policyOf([bucket(10_000_000, 0), slots(100)], {
@@ -22,22 +23,8 @@ async function freshLedger() {
   return stub;
 }
 
-const reserve = (requestId: string, more: Partial<Reserve> = {}): Reserve => ({
-  type: "reserve",
-  requestId,
-  policyHash: policy.hash,
-  policyEpoch: policy.epoch,
-  route: "default",
-  model: "m",
-  class: "interactive",
-  keyId: "k",
-  inputTokens: 100,
-  maxOutputTokens: 50,
-  outputDeclared: true,
-  perRequestMaxTokens: null,
-  dispatch: true,
-  ...more,
-});
+const reserve = (requestId: string, more: Partial<Reserve> = {}): Reserve =>
+  reserveOf(requestId, 100, 50, more);
 
 const settle = (requestId: string, outputTokens: number, fence = 1) =>
   ({ type: "settle", requestId, fence, usage: usage(100, outputTokens), basis: "under_estimate" }) as const;

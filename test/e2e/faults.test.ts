@@ -76,8 +76,8 @@ async function chargedTo(tenant: string): Promise<{ tokens: number; requests: nu
     for (const { held } of balance.limits) expect(held).toBe(0);
     const tokens = limitOf(balance);
     const requests = limitOf(balance, "requests");
-    expect(tokens.capacity - tokens.level).toBeCloseTo(tokens.settledTotal, 0);
-    expect(requests.capacity - requests.level).toBeCloseTo(requests.settledTotal, 0);
+    expect((tokens.capacity ?? 0) - (tokens.level ?? 0)).toBeCloseTo(tokens.settledTotal, 0);
+    expect((requests.capacity ?? 0) - (requests.level ?? 0)).toBeCloseTo(requests.settledTotal, 0);
     return { tokens: tokens.settledTotal, requests: requests.settledTotal };
   });
 }

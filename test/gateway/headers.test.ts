@@ -70,6 +70,7 @@ describe("headers", () => {
       policyHash: "p1",
       rung: "FULL",
       heldTokens: 12,
+      waitedMs: 0,
       standings: [
         { limit: "tenant-tokens", level: 900 },
         { limit: "small", level: -8_500 },

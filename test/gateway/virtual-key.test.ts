@@ -10,6 +10,7 @@ const ORDER = {
   keyId: "key-1",
   tenant: "acme",
   class: "batch",
+  user: null,
   issuedAtMs: ISSUED_AT_MS,
   expiresAtMs: ISSUED_AT_MS + DAY_MS,
 } as const;
@@ -20,7 +21,7 @@ const encoded = (value: unknown) => Buffer.from(JSON.stringify(value)).toString(
 describe("a virtual key", () => {
   it("says who holds it until it expires", async () => {
     const key = await mintVirtualKey(ORDER);
-    const claims = { keyId: "key-1", tenant: "acme", class: "batch" };
+    const claims = { keyId: "key-1", tenant: "acme", class: "batch", user: null };
     expect(await verify(key)).toEqual({ ok: true, claims });
     expect(await verify(key, ISSUED_AT_MS + DAY_MS - 1)).toEqual({ ok: true, claims });
     expect(await verify(key, ISSUED_AT_MS + DAY_MS)).toEqual({ ok: false, reason: "expired" });

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { LEVEL_PER_UNIT } from "../../src/ledger/bounds.ts";
+import { capacityOf, levelOf, scaleOf } from "../../src/ledger/limits.ts";
 import { restore, snapshot } from "../../src/ledger/snapshot.ts";
 import { isOpen, tokensOf } from "../../src/ledger/state.ts";
 import { bucket, requests, slots, TestLedger, usage } from "../support/ledger.ts";
@@ -65,15 +65,18 @@ function check(ledger: TestLedger): void {
   for (const limit of ledger.state.limits.values()) {
     let held = 0;
     for (const lease of ledger.state.leases.values())
-      held += lease.charges.find((charge) => charge.limit === limit.name)?.amount ?? 0;
+      held += lease.charges.find((charge) => charge.limit === limit.key)?.amount ?? 0;
     expect(limit.held).toBe(held);
-    expect(limit.level).toBeLessThanOrEqual(limit.capacity * LEVEL_PER_UNIT);
-    expect(Number.isSafeInteger(limit.level)).toBe(true);
-    if (limit.kind === "gauge") expect(limit.level).toBe((limit.capacity - held) * LEVEL_PER_UNIT);
+    const level = levelOf(limit, ledger.state.nowMs);
+    const full = (capacityOf(limit) ?? 0) * scaleOf(limit);
+    expect(level).toBeLessThanOrEqual(full);
+    expect(Number.isSafeInteger(level)).toBe(true);
+    if (limit.definition.spec.kind === "gauge") expect(level).toBe(full - held);
   }
   let settled = 0;
-  for (const event of ledger.record) if (event.type === "settled") settled += tokensOf(event.usage);
-  expect(ledger.row().settledTotal).toBe(settled);
+  for (const { settlement } of ledger.state.leases.values())
+    if (settlement !== null) settled += tokensOf(settlement.usage);
+  expect(ledger.row().settledTotal - ledger.row().creditedTotal).toBe(settled);
   for (const lease of ledger.state.leases.values()) {
     if (!isOpen(lease.state) && lease.state !== "RECONCILING")
       expect(lease.charges.every((charge) => charge.amount === 0)).toBe(true);
@@ -106,6 +109,8 @@ describe("the record", () => {
         for (const each of steps) apply(ledger, each);
         let overrun = 0;
         for (const event of ledger.record) if (event.type === "settled") overrun += event.overrunTokens;
+        for (const event of ledger.record)
+          if (event.type === "corrected") overrun += Math.max(0, event.deltaTokens);
         const refilled = (700 * (ledger.state.nowMs - startMs)) / 60_000;
         const { held, settledTotal } = ledger.row();
         expect(held + settledTotal).toBeLessThanOrEqual(1_000 + refilled + overrun + 1e-6);

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { CLOSED_KEPT_MAX, CLOSED_KEPT_MS, SWEEP_LEASES_MAX } from "../../src/ledger/bounds.ts";
 import { nextDueAtMs } from "../../src/ledger/turn.ts";
 import { reservationOf } from "../../src/ledger/view.ts";
-import { bucket, policyOf, requests, slots, TestLedger, usage } from "../support/ledger.ts";
+import { bucket, gauge, policyOf, requests, slots, TestLedger, usage } from "../support/ledger.ts";
 
 const fresh = () => new TestLedger(bucket(1_000, 0), requests(100), slots(10));
 
@@ -210,13 +210,7 @@ describe("capture", () => {
   });
 
   it("empties the in-flight gauge as output is produced; a bucket's level waits for the settlement", () => {
-    const ledger = new TestLedger(bucket(1_000, 0), {
-      name: "flight",
-      per: ["tenant"],
-      kind: "gauge",
-      unit: "in_flight_tokens",
-      max: 500,
-    });
+    const ledger = new TestLedger(bucket(1_000, 0), gauge("in_flight_tokens", 500, { name: "flight" }));
     ledger.reserve("a", 100, 100);
     capture(ledger, "1", 40);
     expect([ledger.level(), ledger.level("flight")]).toEqual([800, 440]);
@@ -353,9 +347,9 @@ describe("time and memory", () => {
       ledger.reserve(`r${i}`, 1, 0);
       ledger.settle(`r${i}`, 1, 0);
     }
-    expect(ledger.state.leases.size).toBe(CLOSED_KEPT_MAX);
+    expect(ledger.state.closed.length).toBe(CLOSED_KEPT_MAX + 1);
     ledger.tick(CLOSED_KEPT_MS);
-    for (let i = 0; i < CLOSED_KEPT_MAX / 60; i += 1) ledger.reserve(`x${i}`, 1, 0);
+    for (let i = 0; i < CLOSED_KEPT_MAX; i += 1) ledger.reserve(`x${i}`, 1, 0);
     expect(ledger.state.closed.length).toBe(0);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bucket, policyOf, requests, slots, TestLedger } from "../support/ledger.ts";
+import { bucket, gauge, policyOf, requests, slots, TestLedger } from "../support/ledger.ts";
 
 describe("reserve", () => {
   it("holds input plus the declared ceiling, once, in every limit", () => {
@@ -38,9 +38,9 @@ describe("reserve", () => {
   it("SET-05 I9 a refusal leaves every limit as it was, and is not remembered", () => {
     const ledger = new TestLedger(bucket(1_000, 0), slots(100));
     ledger.reserve("first", 0, 100);
-    const before = JSON.stringify([ledger.row(), ledger.row("tenant-slots"), ledger.record.length]);
+    const before = JSON.stringify([ledger.row(), ledger.row("tenant-slots"), ledger.moves().length]);
     for (let i = 0; i < 50; i += 1) expect(ledger.reserve("big", 500, 450).type).toBe("refused");
-    expect(JSON.stringify([ledger.row(), ledger.row("tenant-slots"), ledger.record.length])).toBe(before);
+    expect(JSON.stringify([ledger.row(), ledger.row("tenant-slots"), ledger.moves().length])).toBe(before);
     expect(ledger.reserve("big", 50, 50).type).toBe("reserved");
   });
 
@@ -132,13 +132,7 @@ describe("reserve", () => {
   });
 
   it("seed 002: a call larger than the in-flight gauge goes alone instead of waiting for ever", () => {
-    const ledger = new TestLedger({
-      name: "flight",
-      per: ["tenant"],
-      kind: "gauge",
-      unit: "in_flight_tokens",
-      max: 3_733,
-    });
+    const ledger = new TestLedger(gauge("in_flight_tokens", 3_733, { name: "flight" }));
     expect(ledger.reserve("a", 12_000, 1_024).type).toBe("reserved");
     expect(ledger.reserve("b", 1, 0)).toMatchObject({ code: "in_flight_exhausted" });
     ledger.settle("a", 12_000, 10);

@@ -1,25 +1,27 @@
 /** A ledger for tests: time is a variable, and every turn is checked against the fold of its own record. */
+
+import type { Command, Reserve } from "../../src/ledger/commands.ts";
 import { evolve } from "../../src/ledger/evolve.ts";
 import { snapshot } from "../../src/ledger/snapshot.ts";
 import { emptyState, type LedgerState } from "../../src/ledger/state.ts";
 import { sweep, turn } from "../../src/ledger/turn.ts";
-import {
-  type Command,
-  isRecorded,
-  type LedgerEvent,
-  type RecordedEvent,
-  type Reserve,
-  type Usage,
-} from "../../src/ledger/types.ts";
+import { isRecorded, type LedgerEvent, type RecordedEvent, type Usage } from "../../src/ledger/types.ts";
 import { balanceOf, type LimitRow } from "../../src/ledger/view.ts";
+import type {
+  BucketSpec,
+  GaugeSpec,
+  Limit,
+  RollingSpec,
+  Scope,
+  WindowSpec,
+} from "../../src/policy/limit-schema.ts";
 import type { LedgerPolicy } from "../../src/policy/resolve.ts";
-import type { Limit } from "../../src/policy/schema.ts";
 
 export const bucket = (
   capacity: number,
   refillPerMinute: number,
-  more: Partial<Extract<Limit, { kind: "bucket" }>> = {},
-): Limit => ({
+  more: Partial<BucketSpec> = {},
+): BucketSpec => ({
   name: "tenant-tokens",
   per: ["tenant"],
   kind: "bucket",
@@ -27,22 +29,74 @@ export const bucket = (
   capacity,
   refillPerMinute,
   batchFloor: 0,
+  cachedInputWeight: 1,
   ...more,
 });
 
-export const slots = (max: number | null): Limit => ({
-  name: "tenant-slots",
+export const gauge = (
+  unit: GaugeSpec["unit"],
+  max: GaugeSpec["max"],
+  more: Partial<GaugeSpec> = {},
+): GaugeSpec => ({
+  name: unit,
   per: ["tenant"],
   kind: "gauge",
-  unit: "concurrency",
+  unit,
   max,
+  allowancePerMinute: null,
+  headroom: 0.8,
+  ...more,
 });
 
-export const requests = (capacity: number): Limit =>
+export const slots = (max: number | null): GaugeSpec => gauge("concurrency", max, { name: "tenant-slots" });
+
+export const requests = (capacity: number): BucketSpec =>
   bucket(capacity, capacity, { name: "tenant-requests", unit: "requests" });
 
+export const calendar = (capacity: number, more: Partial<WindowSpec> = {}): WindowSpec => ({
+  name: "spend",
+  per: ["tenant"],
+  kind: "window",
+  unit: "nano_usd",
+  capacity,
+  every: "day",
+  timeZone: "UTC",
+  stop: "hold",
+  alerts: [],
+  cachedInputWeight: 1,
+  ...more,
+});
+
+export const rolling = (capacity: number, more: Partial<RollingSpec> = {}): RollingSpec => ({
+  name: "rolling-tokens",
+  per: ["tenant"],
+  kind: "rolling",
+  unit: "tokens",
+  capacity,
+  cachedInputWeight: 1,
+  ...more,
+});
+
+export const scope: Scope = {
+  class: "interactive",
+  route: "default",
+  model: "m",
+  pool: "",
+  key: "k",
+  user: "",
+};
+
 export function policyOf(limits: readonly Limit[], more: Partial<LedgerPolicy> = {}): LedgerPolicy {
-  return { hash: "p1", epoch: 1, limits, leaseTtlMs: 10_000, reconcileAgeMaxMs: 60_000, ...more };
+  return {
+    hash: "p1",
+    epoch: 1,
+    limits,
+    queue: { lengthMax: 256, tokensMax: null },
+    leaseTtlMs: 10_000,
+    reconcileAgeMaxMs: 60_000,
+    reconcileCharge: "charge_hold",
+    ...more,
+  };
 }
 
 export const usage = (inputTokens: number, outputTokens: number): Usage => ({
@@ -51,6 +105,30 @@ export const usage = (inputTokens: number, outputTokens: number): Usage => ({
   cachedInputTokens: 0,
   cacheWriteTokens: 0,
   reasoningTokens: 0,
+});
+
+/** A reserve command that asks for little more than its size. */
+export const reserveOf = (
+  requestId: string,
+  inputTokens: number,
+  maxOutputTokens: number,
+  more: Partial<Reserve> = {},
+): Reserve => ({
+  type: "reserve",
+  requestId,
+  policyHash: "p1",
+  policyEpoch: 1,
+  scope,
+  class: "interactive",
+  inputTokens,
+  maxOutputTokens,
+  outputDeclared: true,
+  price: null,
+  perRequestMaxTokens: null,
+  dispatch: true,
+  queueMs: null,
+  idempotency: null,
+  ...more,
 });
 
 export class TestLedger {
@@ -80,22 +158,8 @@ export class TestLedger {
     maxOutputTokens: number,
     more: Partial<Reserve> = {},
   ): LedgerEvent {
-    return this.run({
-      type: "reserve",
-      requestId,
-      policyHash: this.state.policy?.hash ?? "",
-      policyEpoch: this.state.policy?.epoch ?? 0,
-      route: "default",
-      model: "m",
-      class: "interactive",
-      keyId: "k",
-      inputTokens,
-      maxOutputTokens,
-      outputDeclared: true,
-      perRequestMaxTokens: null,
-      dispatch: true,
-      ...more,
-    });
+    const { hash: policyHash = "", epoch: policyEpoch = 0 } = this.state.policy ?? {};
+    return this.run(reserveOf(requestId, inputTokens, maxOutputTokens, { policyHash, policyEpoch, ...more }));
   }
 
   settle(
@@ -115,7 +179,12 @@ export class TestLedger {
   }
 
   level(name = "tenant-tokens"): number {
-    return this.row(name).level;
+    return this.row(name).level ?? Number.NaN;
+  }
+
+  /** The record without the refusals in it, which move nothing. */
+  moves(): RecordedEvent[] {
+    return this.record.filter(({ type }) => type !== "refused");
   }
 
   tick(ms: number): void {

@@ -162,6 +162,7 @@ export class Stack {
     const minted = mintVirtualKey({
       secret: this.#keySecret,
       keyId: randomUUID(),
+      user: null,
       tenant,
       class: "interactive",
       issuedAtMs: Date.now(),

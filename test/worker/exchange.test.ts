@@ -64,6 +64,7 @@ async function call(answer: () => Response | Promise<Response>, options: Call = 
   const order = {
     secret: keySecret,
     keyId: "k",
+    user: null,
     tenant,
     class: keyClass,
     issuedAtMs: Date.now(),

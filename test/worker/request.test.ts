@@ -11,6 +11,7 @@ const keyFor = (tenant: string, more: Partial<Parameters<typeof mintVirtualKey>[
   mintVirtualKey({
     secret,
     keyId: "k1",
+    user: null,
     tenant,
     class: "interactive",
     issuedAtMs: Date.now(),
