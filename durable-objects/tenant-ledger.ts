@@ -10,7 +10,7 @@ import { GroupCommit } from "../src/ledger/group-commit.ts";
 import type { LedgerState } from "../src/ledger/state.ts";
 import { nextDueAtMs, preview, sweep, turn } from "../src/ledger/turn.ts";
 import type { LedgerEvent, RecordedEvent } from "../src/ledger/types.ts";
-import { type Balance, balanceOf, type Reservation, reservationOf } from "../src/ledger/view.ts";
+import { type Balance, balanceOf, isHeldBy, type Reservation, reservationOf } from "../src/ledger/view.ts";
 import { nextWakeAtMs } from "../src/ledger/waiting.ts";
 import { LedgerStore } from "./ledger-store.ts";
 import { WaitingRoom } from "./waiting-room.ts";
@@ -24,7 +24,7 @@ const RIDE_MAX_MS = 1_000;
 /** A command's event, and how the lease stands after it. */
 export interface Outcome {
   readonly event: LedgerEvent;
-  readonly reservation: Reservation | null;
+  readonly reservation: Reservation;
 }
 
 interface Change<T> {
@@ -68,13 +68,16 @@ export class TenantLedger extends DurableObject {
     });
   }
 
-  /** The same, and the lease as it stands then. */
-  act(command: Command): Promise<Outcome> {
+  /**
+   * For a caller who answers for a lease: carried out only if it was reserved under this key and not by the
+   * gateway for a call of its own. Null for any other, as for one that does not exist.
+   */
+  act(command: LeaseCommand, keyId: string): Promise<Outcome | null> {
     return this.#call(() => {
+      if (!isHeldBy(this.#state, command.requestId, keyId)) return { events: [], result: null };
       const { events, reply } = turn(this.#state, command, Date.now());
-      const requestId = reply.type === "unchanged" ? reply.requestId : subjectOf(command);
-      const reservation = requestId === null ? null : reservationOf(this.#state, requestId);
-      return { events, result: { event: reply, reservation } };
+      const reservation = reservationOf(this.#state, command.requestId);
+      return { events, result: reservation === null ? null : { event: reply, reservation } };
     });
   }
 
@@ -90,8 +93,13 @@ export class TenantLedger extends DurableObject {
     return this.#swept(() => balanceOf(this.#state, this.#tenant));
   }
 
-  reservation(requestId: string): Promise<Reservation | null> {
-    return this.#swept(() => reservationOf(this.#state, requestId));
+  /** With a key: null for a lease that is not that key's. */
+  reservation(requestId: string, keyId: string | null = null): Promise<Reservation | null> {
+    return this.#swept(() =>
+      keyId === null || isHeldBy(this.#state, requestId, keyId)
+        ? reservationOf(this.#state, requestId)
+        : null,
+    );
   }
 
   /** At least once, at most a minute late: only a reminder, for the inline sweep is what correctness rests on. */
@@ -193,10 +201,6 @@ export class TenantLedger extends DurableObject {
     this.#store.countAlarm();
     this.ctx.waitUntil(this.ctx.storage.setAlarm(this.#alarmAtMs));
   }
-}
-
-function subjectOf(command: Command): string | null {
-  return command.type === "set_policy" || command.type === "turn_window" ? null : command.requestId;
 }
 
 /** A request's line to its ledger. Its end is noticed even if its owner dies without a word. */

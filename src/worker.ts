@@ -1,15 +1,16 @@
 /** The composition root: routes, and what answers when nothing else does. */
 import { Hono } from "hono";
 import type { Context } from "./gateway/call.ts";
-import { authorise, handle } from "./gateway/handle.ts";
-import { ledgerOf } from "./gateway/ledger-line.ts";
+import { handle } from "./gateway/handle.ts";
 import { refuse } from "./gateway/refusal.ts";
 import { newRequestId } from "./gateway/request-id.ts";
+import { reservationRoutes } from "./gateway/reservation-routes.ts";
 import { isTenantName } from "./gateway/virtual-key.ts";
 import { dialectNear, GENERATING_PATHS } from "./providers/registry.ts";
 import { type Settings, settingsOf } from "./settings.ts";
 
 export { TenantLedger } from "../durable-objects/tenant-ledger.ts";
+export { AdmissionService } from "./admission-service.ts";
 
 interface HonoEnv {
   Bindings: Cloudflare.Env;
@@ -64,27 +65,7 @@ for (const [path, dialect] of Object.entries(GENERATING_PATHS)) {
   });
 }
 
-app.get("/t/:tenant/balance", async (c) => {
-  const tenant = c.req.param("tenant");
-  const allowed = await authorise(c.req.raw, tenant, c.get("settings"));
-  if (!allowed.ok) return refuse(null, newRequestId(), allowed.refusal);
-  try {
-    const ledger = ledgerOf(c.env.TENANT_LEDGER, tenant);
-    await ledger.run({ type: "set_policy", policy: allowed.policy });
-    return c.json(await ledger.balance());
-  } catch (error) {
-    console.error(JSON.stringify({ weir: "ledger_unavailable", tenant, error: String(error) }));
-    return refuse(null, newRequestId(), {
-      code: "ledger_unavailable",
-      message: "The ledger cannot be reached.",
-    });
-  }
-});
-
-app.all("/t/:tenant/balance", () => {
-  const message = "Only GET is served here.";
-  return refuse(null, newRequestId(), { code: "method_not_allowed", message }, new Headers({ allow: "GET" }));
-});
+app.route("/t/:tenant", reservationRoutes);
 
 app.notFound((c) => {
   const message = `${c.req.method} ${c.req.path} is not served. Unknown paths are refused: nothing is proxied unmetered.`;

@@ -2,12 +2,11 @@
  * The verdict and what follows from it. Once `reserve` is on its way the ledger may hold something, so all
  * of this runs under `waitUntil`: a caller who leaves changes what is settled, never whether.
  */
-import type { LedgerEvent, Refused, Reserved } from "../ledger/types.ts";
-import type { LedgerPolicy } from "../policy/resolve.ts";
+import type { LedgerEvent, Reserved } from "../ledger/types.ts";
 import type { Dialect } from "../providers/dialect.ts";
 import type { Admission, Context } from "./call.ts";
 import { type Exchange, startExchange } from "./exchange.ts";
-import { type Decision, setDecisionHeaders } from "./headers.ts";
+import { decisionOf, setDecisionHeaders } from "./headers.ts";
 import { LedgerLine } from "./ledger-line.ts";
 import { Meter } from "./meter.ts";
 import { explain, refuse } from "./refusal.ts";
@@ -44,7 +43,7 @@ async function conclude(
   if (reply?.type === "refused") {
     line.close();
     const headers = new Headers();
-    setDecisionHeaders(headers, decisionOf(reply, requestId, policy));
+    setDecisionHeaders(headers, decisionOf(reply, policy));
     return refuse(dialect, requestId, explain(reply, tenant), headers);
   }
   if (reply?.type === "left") {
@@ -71,7 +70,7 @@ async function conclude(
   context.waitUntil(done);
   const answered = await answer;
   const headers = answered.ok ? answered.response.headers : new Headers();
-  setDecisionHeaders(headers, decisionOf(reply, requestId, policy));
+  setDecisionHeaders(headers, decisionOf(reply, policy));
   return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
 }
 
@@ -80,18 +79,6 @@ async function confirmed(line: LedgerLine, { state, requestId, fence }: Reserved
   if (state === "DISPATCHED") return true;
   const reply = await line.send({ type: "dispatch", requestId, fence });
   return reply?.type === "dispatched";
-}
-
-function decisionOf(event: Reserved | Refused, requestId: string, policy: LedgerPolicy): Decision {
-  const { standings } = event;
-  if (event.type === "refused") {
-    const waitedMs = event.waitedMs;
-    const rung = "QUEUE_OR_REJECT";
-    return { requestId, policy, policyHash: policy.hash, standings, rung, heldTokens: null, waitedMs };
-  }
-  const { rung, policyHash, waitedMs } = event;
-  const heldTokens = event.hold.inputTokens + event.hold.outputTokens;
-  return { requestId, policy, policyHash, standings, rung, heldTokens, waitedMs };
 }
 
 function exchangeOf(

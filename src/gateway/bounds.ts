@@ -3,6 +3,9 @@
 /** Bytes of a request body read before it is refused: room for images in data URIs, far from the isolate's 128 MB. */
 export const BODY_BYTES_MAX = 16 * 1024 * 1024;
 
+/** Bytes of a body of the reservation API, which holds a few numbers. */
+export const RESERVATION_BODY_BYTES_MAX = 64 * 1024;
+
 /** Bytes of a unary answer kept for reading its usage; what is longer still flows, and all its text counts as output. */
 export const UNARY_READ_BYTES_MAX = 16 * 1024 * 1024;
 

@@ -1,5 +1,5 @@
 /** Headers in both directions: what a provider may hear of the caller, and what the caller is told by whom. */
-import type { Standing } from "../ledger/types.ts";
+import type { Refused, Reserved, Standing } from "../ledger/types.ts";
 import { type Limit, limitNameOf } from "../policy/limit-schema.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 
@@ -50,6 +50,18 @@ export interface Decision {
   readonly standings: readonly Standing[];
   /** In the queue. */
   readonly waitedMs: number;
+}
+
+export function decisionOf(event: Reserved | Refused, policy: LedgerPolicy): Decision {
+  const { standings, waitedMs } = event;
+  const requestId = event.requestId ?? "";
+  if (event.type === "refused") {
+    const rung = "QUEUE_OR_REJECT";
+    return { requestId, policy, policyHash: policy.hash, standings, rung, heldTokens: null, waitedMs };
+  }
+  const { rung, policyHash, hold } = event;
+  const heldTokens = hold.inputTokens + hold.outputTokens;
+  return { requestId, policy, policyHash, standings, rung, heldTokens, waitedMs };
 }
 
 export function setDecisionHeaders(

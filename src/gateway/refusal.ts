@@ -98,6 +98,8 @@ export function refuse(
     requested: refusal.evidence?.requested ?? null,
     available: refusal.evidence?.available ?? null,
     retryAfterMs,
+    /** Of the lease, where that is what stands in the way. */
+    ...(refusal.evidence?.state == null ? {} : { state: refusal.evidence.state }),
     requestId,
     advice: refusal.advice ?? null,
   };

@@ -2,7 +2,19 @@
 import type { Scope } from "../policy/limit-schema.ts";
 import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
-import type { Size, Usage } from "./types.ts";
+
+/** How much a call may take, or took. */
+export interface Size {
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+}
+
+/** Running totals. Cached input is part of the input; reasoning is part of the output. */
+export interface Usage extends Size {
+  readonly cachedInputTokens: number;
+  readonly cacheWriteTokens: number;
+  readonly reasoningTokens: number;
+}
 
 export interface Reserve {
   readonly type: "reserve";
@@ -22,7 +34,10 @@ export interface Reserve {
   readonly price: Price | null;
   /** The route's per-request ceiling, input and output together; null without one. */
   readonly perRequestMaxTokens: number | null;
-  /** The caller sends at once: the grant is recorded as DISPATCHED in the same event. */
+  /**
+   * Whoever asks sends at once, as the gateway does: the grant is recorded as DISPATCHED in the same event. A
+   * caller who makes the call itself says when.
+   */
   readonly dispatch: boolean;
   /** How long it may wait for room; null to be refused instead. */
   readonly queueMs: number | null;

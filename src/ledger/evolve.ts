@@ -202,6 +202,7 @@ function reserve(state: LedgerState, event: Reserved): void {
   enter(state, {
     requestId: event.requestId,
     fence: event.fence,
+    proxied: event.proxied,
     scope: event.scope,
     class: event.class,
     price: event.price,
@@ -231,6 +232,7 @@ function forestalledLease(requestId: string, atMs: number): Lease {
   return {
     requestId,
     fence: 0,
+    proxied: true,
     scope: NOBODY,
     class: "interactive",
     price: null,

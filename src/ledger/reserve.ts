@@ -185,6 +185,7 @@ function reserved(
     requestId,
     fence: 1,
     state: dispatched ? "DISPATCHED" : "RESERVED",
+    proxied: command.dispatch,
     rung: "FULL",
     scope,
     class: command.class,

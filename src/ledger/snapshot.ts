@@ -35,6 +35,7 @@ type LeaseRecord = readonly [
   providerRequestId: string | null,
   settlement: Settlement | null,
   idempotency: Idempotency | null,
+  proxied: 0 | 1,
 ];
 
 export interface Snapshot {
@@ -152,6 +153,7 @@ function recordOf(
     lease.providerRequestId,
     lease.settlement,
     lease.idempotency,
+    lease.proxied ? 1 : 0,
   ];
 }
 
@@ -183,6 +185,7 @@ function leaseOf(record: LeaseRecord, { keys, scopes, prices }: Snapshot): Lease
     providerRequestId: record[17],
     settlement: record[18],
     idempotency: record[19],
+    proxied: record[20] === 1,
     next: null,
     previous: null,
   };

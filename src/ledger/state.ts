@@ -11,6 +11,7 @@ export interface Lease extends Node<Lease> {
   readonly requestId: string;
   /** 0 for an id whose release came before its reserve: no lease ever bore it. */
   fence: number;
+  readonly proxied: boolean;
   readonly scope: Scope;
   readonly class: RequestClass;
   readonly price: Price | null;

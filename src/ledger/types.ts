@@ -25,7 +25,9 @@
 import type { Scope } from "../policy/limit-schema.ts";
 import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
-import type { Expire, Idempotency, ReleaseEvidence, Reserve } from "./commands.ts";
+import type { Expire, Idempotency, ReleaseEvidence, Reserve, Size, Usage } from "./commands.ts";
+
+export type { Size, Usage };
 
 export type LeaseState =
   | "PROPOSED"
@@ -36,21 +38,6 @@ export type LeaseState =
   | "RECONCILING"
   | "SETTLED"
   | "RELEASED";
-
-/** How much a call may take, or took. */
-export interface Size {
-  readonly inputTokens: number;
-  readonly outputTokens: number;
-}
-
-/** Running totals. Cached input is part of the input; reasoning is part of the output. */
-export interface Usage extends Size {
-  readonly cachedInputTokens: number;
-  readonly cacheWriteTokens: number;
-  readonly reasoningTokens: number;
-}
-
-// ── Events ──────────────────────────────────────────────────────────────────────────────────────
 
 /** What a lease holds of one instance of a limit, in the limit's own unit. */
 export interface Charge {
@@ -94,6 +81,8 @@ interface LeaseEvent extends EventBase {
 export interface Reserved extends LeaseEvent {
   readonly type: "reserved";
   readonly state: "RESERVED" | "DISPATCHED";
+  /** The gateway makes the call itself; otherwise the caller does, and answers for the lease. */
+  readonly proxied: boolean;
   readonly rung: "FULL";
   readonly scope: Scope;
   readonly class: RequestClass;

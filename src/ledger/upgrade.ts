@@ -68,7 +68,15 @@ export function eventFromV1(event: OldEvent): RecordedEvent {
     case "reserved": {
       const { route, model, keyId, ...kept } = event as OldReserved;
       const scope = scopeFromV1(route, model, event.class, keyId);
-      return { ...kept, scope, price: null, perRequestMaxTokens: null, waitedMs: 0, idempotency: null };
+      return {
+        ...kept,
+        scope,
+        price: null,
+        proxied: true,
+        perRequestMaxTokens: null,
+        waitedMs: 0,
+        idempotency: null,
+      };
     }
     case "captured":
       return { ...event, overrunTokens: 0, moves: event.moves.map(moveFromV1) };
@@ -105,6 +113,7 @@ export function snapshotFromV1(old: OldSnapshot): Snapshot {
       ...kept,
       scope: scopeFromV1(route, model, "interactive", ""),
       class: "interactive",
+      proxied: true,
       price: null,
       perRequestMaxTokens: null,
       idempotency: null,

@@ -97,3 +97,9 @@ export function reservationOf(state: LedgerState, requestId: string): Reservatio
     expiresAtMs: lease.expiresAtMs,
   };
 }
+
+/** Whether the lease is a caller's own, under this key; the gateway answers for those that it proxies. */
+export function isHeldBy(state: LedgerState, requestId: string, keyId: string): boolean {
+  const lease = state.leases.get(requestId);
+  return lease !== undefined && !lease.proxied && lease.scope.key === keyId;
+}

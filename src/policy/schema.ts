@@ -165,9 +165,9 @@ function referenceIssues(policy: Policy): Issue[] {
   if (limits.size < policy.limits.length) {
     add("limits", "each limit with a name of its own", policy.limits.map((limit) => limit.name).join(", "));
   }
-  for (const limit of policy.limits) {
+  for (const [index, limit] of policy.limits.entries()) {
     for (const { member, expected, received } of limitProblems(limit))
-      add(`limits.${limit.name}.${member}`, expected, received);
+      add(`limits.${index}.${member}`, expected, received);
   }
   const spending = policy.limits.find(({ unit }) => unit === "nano_usd");
   for (const [id, { price: known }] of Object.entries(policy.models)) {

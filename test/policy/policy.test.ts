@@ -84,13 +84,50 @@ describe("the policy document", () => {
 
   it.each([
     ["pools", {}],
-    ["routes.default.onCapacity", "queue"],
     ["routes.default.reservation", { mode: "quantile" }],
     ["providers.openai.pool", "openai-main"],
-    ["routes.default.queueDeadlineMs", 10_000],
-    ["limits.0.per", ["tenant", "user"]],
   ])("refuses what this version does not enforce, instead of ignoring it: %s", (path, value) => {
     expect(issuesOf(edited(path, value))[0]).toContain(path);
+  });
+
+  it.each([
+    ["limits.0.per", ["tenant", "planet"]],
+    ["limits.0.per", ["model", "model"]],
+    ["limits.0.capacity", 1_000_000_001],
+    ["limits.0.cachedInputWeight", 1.5],
+    ["routes.default.queueDeadlineMs", 0],
+    ["queue", { lengthMax: -1 }],
+    ["reconcileCharge", "forgive"],
+  ])("LIM-18 refuses nonsense: %s %j", (path, value) => {
+    expect(issuesOf(edited(path, value))[0]).toMatch(new RegExp(`^${path.replaceAll(".", "\\.")}`));
+  });
+
+  it.each([
+    [{ kind: "gauge", unit: "concurrency", max: "auto" }, "allowancePerMinute"],
+    [{ kind: "gauge", unit: "concurrency", max: 5, allowancePerMinute: 60 }, "allowancePerMinute"],
+    [{ kind: "window", unit: "tokens", capacity: 5, every: "fortnight" }, "every"],
+    [{ kind: "window", unit: "tokens", capacity: 5, every: "day", timeZone: "Mars/Olympus" }, "timeZone"],
+    [{ kind: "rolling", unit: "concurrency", capacity: 5 }, "unit"],
+  ])("refuses a limit of which a number is missing or means nothing: %j", (limit, member) => {
+    expect(issuesOf(edited("limits.0", { name: "odd", ...limit })).join()).toContain(member);
+  });
+
+  it("takes every kind, unit and scope that the ledger knows", () => {
+    const document = edited("tenants", {});
+    document["limits"] = [
+      { name: "a", kind: "bucket", unit: "input_tokens", capacity: 5, refillPerMinute: 5, per: ["model", "key"] },
+      { name: "b", kind: "gauge", unit: "in_flight_tokens", max: "auto", allowancePerMinute: 600 },
+      { name: "c", kind: "window", unit: "output_tokens", capacity: 5, every: "month", timeZone: "Europe/Berlin" },
+      { name: "d", kind: "rolling", unit: "requests", capacity: null, per: ["user"] },
+      { name: "e", kind: "bucket", unit: "tokens", capacity: 0, refillPerMinute: 0, cachedInputWeight: 0.1 },
+    ];
+    expect(issuesOf(document)).toEqual([]);
+  });
+
+  it("lets no limit count money where a model has no price", () => {
+    const document = edited("models.free", { provider: "openai", contextTokens: 10, maxOutputTokens: 10 });
+    document["limits"] = [{ name: "spend", kind: "window", unit: "nano_usd", capacity: 5, every: "day" }];
+    expect(issuesOf(document).join()).toContain("models.free.price");
   });
 
   it("reports every problem at once", () => {

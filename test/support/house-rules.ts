@@ -13,6 +13,7 @@ const PURE = new Set(["ledger", "estimator", "ladder", "policy"]);
 /** What a folder may import besides itself; `type:` marks types alone. */
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   worker: [
+    "admission-service",
     "gateway",
     "admin",
     "settings",
@@ -22,6 +23,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "instrument",
     "durable-objects",
   ],
+  "admission-service": ["gateway", "policy", "settings"],
   settings: ["policy", "src/gateway/virtual-key.ts"],
   gateway: [
     "settings",
@@ -58,7 +60,8 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
 /** Packages and the platform, by who may name them. Types of the platform are ambient and need no import. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   worker: ["hono"],
-  gateway: ["jose", "uuid", "hono", "cloudflare:sockets"],
+  gateway: ["jose", "uuid", "hono", "valibot", "cloudflare:sockets"],
+  "admission-service": ["cloudflare:workers"],
   admin: ["jose", "uuid", "hono"],
   tokens: ["js-tiktoken"],
   policy: ["valibot"],

@@ -224,6 +224,7 @@ describe("a caller who leaves when all has been said", () => {
     const order = {
       secret: keySecret,
       keyId: "k",
+      user: null,
       tenant,
       class: "interactive" as const,
       issuedAtMs: Date.now(),
