@@ -50,6 +50,7 @@ const MIGRATIONS: readonly Migration[] = [
       sql.exec("UPDATE batch SET events = ? WHERE slot = ?", JSON.stringify(upgraded), slot);
     }
     const checkpoint = readCheckpoint(sql);
+    sql.exec("DELETE FROM checkpoint");
     if (checkpoint !== null) {
       const old = JSON.parse(checkpoint.data) as Parameters<typeof snapshotFromV1>[0];
       writeCheckpoint(sql, checkpoint.seq, JSON.stringify(snapshotFromV1(old)));
@@ -65,9 +66,10 @@ export class LedgerStore {
   #lengthSince = 0;
   #rows = 0;
 
-  constructor(sql: SqlStorage) {
+  /** `atomically` undoes what its step has written when that throws; a failed migration leaves nothing half done. */
+  constructor(sql: SqlStorage, atomically: (step: () => void) => void = (step) => step()) {
     this.#sql = sql;
-    migrate(sql);
+    atomically(() => migrate(sql));
   }
 
   /** The state as recorded. */
@@ -77,27 +79,37 @@ export class LedgerStore {
     this.#seq = checkpoint?.seq ?? 0;
     this.#checkpointSeq = this.#seq;
     this.#checkpointLength = checkpoint?.data.length ?? 0;
-    const batches = this.#sql.exec<{ seq: number; events: string; rows: number }>(
-      "SELECT seq, events, rows FROM batch WHERE seq > ? ORDER BY seq",
+    const batches = this.#sql.exec<{ seq: number; events: string }>(
+      "SELECT seq, events FROM batch WHERE seq > ? ORDER BY seq",
       this.#seq,
     );
-    for (const { seq, events, rows } of batches) {
+    for (const { seq, events } of batches) {
       if (seq !== this.#seq + 1)
         throw new Error(`the record has a gap: row ${this.#seq} is followed by ${seq}`);
       for (const event of JSON.parse(events) as RecordedEvent[]) evolve(state, event);
       this.#seq = seq;
       this.#lengthSince += events.length;
-      this.#rows = rows;
     }
+    const newest = this.#sql.exec<{ rows: number }>(
+      "SELECT rows FROM batch WHERE slot = ?",
+      this.#seq % RING_SLOTS,
+    );
+    this.#rows = newest.toArray()[0]?.rows ?? 0;
     return state;
   }
 
   /** Writes events as one; `state` is what they led to, for the checkpoint that may be due. */
   write(events: readonly RecordedEvent[], state: LedgerState): void {
-    for (const text of rowsOf(events)) {
+    const texts = rowsOf(events);
+    for (const text of texts) this.#lengthSince += text.length;
+    const heavy = this.#lengthSince >= Math.max(CHECKPOINT_LENGTH_MIN, this.#checkpointLength);
+    const due = heavy || this.#seq + texts.length - this.#checkpointSeq >= CHECKPOINT_EVERY_ROWS;
+    const checkpoint = due ? JSON.stringify(snapshot(state)) : null;
+    // First, so that the newest row tells of it: nothing else does after a restart.
+    if (checkpoint !== null) this.#checkpoint(this.#seq + texts.length, checkpoint);
+    for (const text of texts) {
       this.#seq += 1;
       this.#rows += 1;
-      this.#lengthSince += text.length;
       this.#sql.exec(
         "INSERT INTO batch (slot, seq, events, rows) VALUES (?, ?, ?, ?) ON CONFLICT (slot) DO UPDATE SET seq = excluded.seq, events = excluded.events, rows = excluded.rows",
         this.#seq % RING_SLOTS,
@@ -106,8 +118,6 @@ export class LedgerStore {
         this.#rows,
       );
     }
-    const heavy = this.#lengthSince >= Math.max(CHECKPOINT_LENGTH_MIN, this.#checkpointLength);
-    if (heavy || this.#seq - this.#checkpointSeq >= CHECKPOINT_EVERY_ROWS) this.#checkpoint(state);
   }
 
   /** The alarm is a row as well. */
@@ -115,10 +125,9 @@ export class LedgerStore {
     this.#rows += 1;
   }
 
-  #checkpoint(state: LedgerState): void {
-    const data = JSON.stringify(snapshot(state));
-    this.#rows += writeCheckpoint(this.#sql, this.#seq, data);
-    this.#checkpointSeq = this.#seq;
+  #checkpoint(seq: number, data: string): void {
+    this.#rows += writeCheckpoint(this.#sql, seq, data);
+    this.#checkpointSeq = seq;
     this.#checkpointLength = data.length;
     this.#lengthSince = 0;
   }

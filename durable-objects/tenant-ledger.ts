@@ -49,7 +49,7 @@ export class TenantLedger extends DurableObject {
   constructor(ctx: DurableObjectState, env: Cloudflare.Env) {
     super(ctx, env);
     this.#tenant = (ctx.id.name ?? ctx.id.toString()).replace(/^v1:/, "");
-    this.#store = new LedgerStore(ctx.storage.sql);
+    this.#store = new LedgerStore(ctx.storage.sql, (step) => ctx.storage.transactionSync(step));
     this.#state = this.#store.load();
     // Another life of this object may have died between record and alarm.
     this.#arm();
@@ -140,15 +140,17 @@ export class TenantLedger extends DurableObject {
     this.#nextWrite.resolve();
     this.#nextWrite = Promise.withResolvers();
     for (const event of events) if (event.type === "reserved") this.#room.tell(event);
-    this.ctx.storage.sync().then(
-      () => {
-        this.#guarded(() => {
-          const next = this.#commit.arrived();
-          if (next !== null) this.#write(next);
-        });
-      },
-      (error: unknown) => this.#abort(error),
-    );
+    void this.#arrival();
+  }
+
+  async #arrival(): Promise<void> {
+    try {
+      await this.ctx.storage.sync();
+      const next = this.#commit.arrived();
+      if (next !== null) this.#write(next);
+    } catch (error) {
+      this.#abort(error);
+    }
   }
 
   #guarded<T>(step: () => T): T {
@@ -177,8 +179,9 @@ export class TenantLedger extends DurableObject {
   }
 
   #mindQueue(events: readonly LedgerEvent[]): void {
-    const newcomer = events.some(({ type }) => type === "queued");
-    if (this.#wake !== null && !newcomer) return;
+    // Whatever moves may bring a waiter's turn forward, were it by a refund that does not do for it yet.
+    const moved = events.some(({ type }) => type !== "unchanged" && type !== "refused");
+    if (this.#wake !== null && !moved) return;
     const nowMs = Date.now();
     const atMs = nextWakeAtMs(this.#state, Math.max(nowMs, this.#state.nowMs));
     if (atMs === null || (this.#wake !== null && this.#wake.atMs <= atMs)) return;

@@ -13,9 +13,9 @@ await runCommand(async () => {
   }
   const keyClass = options.class ?? "interactive";
   if (!isKeyClass(keyClass)) throw new Problem(`--class must be interactive or batch, not "${keyClass}"`);
-  const user = options.user ?? null;
-  if (user !== null && !isUserName(user))
-    throw new Problem(`--user must be 1 to 128 printable characters without spaces, not "${user}"`);
+  const { user } = options;
+  if (user !== undefined && !isUserName(user))
+    throw new Problem("--user must be 1 to 128 printable characters without spaces");
   const issuedAtMs = Date.now();
   const lifeMs = options.expires === undefined ? null : readDurationMs("--expires", options.expires);
   const key = await mintVirtualKey({
@@ -23,7 +23,7 @@ await runCommand(async () => {
     keyId: randomUUID(),
     tenant,
     class: keyClass,
-    user,
+    user: user ?? null,
     issuedAtMs,
     expiresAtMs: lifeMs === null ? null : issuedAtMs + lifeMs,
   });

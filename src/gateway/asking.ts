@@ -76,7 +76,7 @@ async function digestOf(body: unknown): Promise<string> {
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== "object" || value === null) return value;
-  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  const entries = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1));
   // Pairs, for a member may bear any name, `__proto__` too.
   return entries.map(([name, member]) => [name, sorted(member)]);
 }

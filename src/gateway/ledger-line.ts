@@ -67,7 +67,7 @@ export class LedgerLine {
       if (isOverloaded(failure)) break;
       await new Promise((resolve) => setTimeout(resolve, waitMs));
       try {
-        return (await ledgerOf(this.#namespace, this.#tenant).run(command)) as LedgerEvent;
+        return await ledgerOf(this.#namespace, this.#tenant).run(command);
       } catch (error) {
         failure = error;
       }

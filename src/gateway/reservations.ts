@@ -130,7 +130,7 @@ export async function act(asker: Asker, verb: Verb, id: string, body: unknown): 
   const outcome = await ledgerOf(ledgers, tenant).act(command, caller.keyId);
   if (outcome === null) return no(unknownId(id));
   const { event, reservation } = outcome;
-  if (event.type === "refused") return no(explain(event as Refused, tenant));
+  if (event.type === "refused") return no(explain(event, tenant));
   return { ok: true, value: reservation, decision: null };
 }
 

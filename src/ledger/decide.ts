@@ -7,6 +7,7 @@ import {
   bindingOf,
   chargesOf,
   codeOf,
+  type Demand,
   demandsOf,
   evidenceOf,
   firstTooLarge,
@@ -105,7 +106,9 @@ function decideRunning(
   if (isClosed(lease.state)) return invalidState(lease, atMs);
   const known = lease.providerRequestId !== null || (lease.state === "RUNNING" && providerRequestId === null);
   if (known) return unchanged(state, lease.requestId, atMs);
-  return { type: "ran", ...onLease(lease, atMs), providerRequestId, expiresAtMs: renewed(lease, atMs) };
+  const dispatches = lease.state === "RESERVED";
+  const expiresAtMs = renewed(lease, atMs);
+  return { type: "ran", ...onLease(lease, atMs), providerRequestId, dispatches, expiresAtMs };
 }
 
 function decideCapture(state: LedgerState, lease: Lease, command: Capture, atMs: number): LedgerEvent {
@@ -155,10 +158,21 @@ function decideTopUp(state: LedgerState, lease: Lease, { tokens }: TopUp, atMs: 
     const evidence = { limit: tooLarge.limit.key, requested: tooLarge.amount, available, hold };
     return refusal("request_too_large", requestId, atMs, evidence);
   }
-  const demands = demandsOf(state, lease, hold, atMs, (limit, size, price) =>
+  const added = demandsOf(state, lease, hold, atMs, (limit, size, price) =>
     Math.max(0, amountOf(limit, size, price) - amountOf(limit, lease.hold, price)),
-  ).filter(({ amount }) => amount > 0);
-  const binding = bindingOf(state, shortages(state, demands, lease.class, atMs));
+  );
+  // A limit or a window that began after the lease did does not count it: it stays where it began.
+  const chargeOf = ({ limit }: Demand) =>
+    lease.charges.find(
+      ({ limit: key, generation }) => key === limit.key && generation === limit.definition.generation,
+    );
+  const demands = added.filter((demand) => demand.amount > 0 && chargeOf(demand) !== undefined);
+  // Whoever is alone in a gauge goes on alone.
+  const contested = demands.filter(
+    (demand) =>
+      demand.limit.definition.spec.kind !== "gauge" || chargeOf(demand)?.amount !== demand.limit.held,
+  );
+  const binding = bindingOf(state, shortages(state, contested, lease.class, atMs));
   if (binding !== null) {
     const evidence = evidenceOf(state, binding, lease.class, atMs);
     const standings = standingsOf(demands, false, atMs);
@@ -179,7 +193,8 @@ function decideRelease(state: LedgerState, command: Release, atMs: number): Ledg
   const { requestId, evidence } = command;
   const lease = state.leases.get(requestId);
   if (lease === undefined) return { type: "forestalled", atMs, requestId };
-  if (command.fence !== null && command.fence !== lease.fence)
+  // Fence 0: it was released before anybody bore it, and by whatever fence.
+  if (command.fence !== null && lease.fence !== 0 && command.fence !== lease.fence)
     return refusal("stale_fence", requestId, atMs, { state: lease.state });
   if (lease.state === "RELEASED") return unchanged(state, requestId, atMs);
   const neverSent = lease.state === "RESERVED";

@@ -42,13 +42,18 @@ export function evolve(state: LedgerState, event: Exclude<LedgerEvent, Unchanged
   state.nowMs = Math.max(state.nowMs, event.atMs);
   switch (event.type) {
     case "refused":
-      // The only refusal that is about somebody who was let in before, into the queue.
-      if (event.code === "deadline_exceeded" && event.requestId !== null) drop(state, event.requestId);
+      // Those that are about somebody who was let into the queue before.
+      if (
+        (event.code === "deadline_exceeded" || event.code === "request_too_large") &&
+        event.requestId !== null
+      )
+        leaveQueue(state, event.requestId);
       return;
     case "queued":
       return propose(state, event);
     case "left":
-      return drop(state, event.requestId);
+      leaveQueue(state, event.requestId);
+      return;
     case "policy_set":
       return setPolicy(state, event);
     case "window_turned": {
@@ -61,7 +66,7 @@ export function evolve(state: LedgerState, event: Exclude<LedgerEvent, Unchanged
       return;
     }
     case "forestalled":
-      drop(state, event.requestId);
+      leaveQueue(state, event.requestId);
       return enter(state, forestalledLease(event.requestId, event.atMs));
     case "reserved":
       return reserve(state, event);
@@ -138,13 +143,14 @@ function settle(state: LedgerState, lease: Lease, event: Settled): void {
   move(state, lease, event.moves, atMs);
   lease.settlement = { usage, basis, corrected: false };
   lease.expiresAtMs = atMs + CLOSED_KEPT_MS;
-  if (basis === "charge_hold" || basis === "charge_captured") return;
-  // What nobody could tell teaches nothing; neither does a stay that ended in waiting for the outcome.
+  // What nobody could tell teaches nothing, and neither does what was given back before.
+  if (basis === "charge_hold" || basis === "charge_captured" || lease.state === "RELEASED") return;
   const { means } = state;
-  means.stayMs = approach(means.stayMs, stayMs);
   means.outputTokens = approach(means.outputTokens, usage.outputTokens);
   if (heldTokens > 0) means.refundShare = approach(means.refundShare, refundedTokens / heldTokens);
+  // Nor a stay that ended in waiting for the outcome.
   if (lease.state === "RECONCILING") return;
+  means.stayMs = approach(means.stayMs, stayMs);
   for (const charge of lease.charges) {
     const limit = state.limits.get(charge.limit);
     if (limit !== undefined) observe(limit, stayMs, atMs);
@@ -165,11 +171,6 @@ function topUp(state: LedgerState, lease: Lease, event: ToppedUp): void {
   for (const added of event.charges) {
     const charge = lease.charges.find(({ limit }) => limit === added.limit);
     if (charge?.generation === added.generation) charge.amount += added.amount;
-    else {
-      // The limit began after the lease did, or began anew since.
-      lease.charges = lease.charges.filter((other) => other !== charge);
-      lease.charges.push({ ...added, spent: 0 });
-    }
   }
   lease.hold = event.hold;
   lease.expiresAtMs = event.expiresAtMs;
@@ -197,7 +198,7 @@ function setPolicy(state: LedgerState, { policy, windows, atMs }: PolicySet): vo
 }
 
 function reserve(state: LedgerState, event: Reserved): void {
-  drop(state, event.requestId);
+  leaveQueue(state, event.requestId);
   takeHold(state, event.charges, event.atMs);
   enter(state, {
     requestId: event.requestId,
@@ -273,12 +274,6 @@ function propose(state: LedgerState, event: Queued): void {
     next: null,
     previous: null,
   });
-  if (command.idempotency !== null) state.byIdempotencyKey.set(command.idempotency.key, requestId);
-}
-
-function drop(state: LedgerState, requestId: string): void {
-  const waiter = leaveQueue(state, requestId);
-  if (waiter !== null) forgetKey(state, waiter.command.idempotency?.key, requestId);
 }
 
 /** The running sums that balance reads, so that reading is O(limits). */
@@ -344,10 +339,9 @@ function forgetLeases(state: LedgerState): void {
       return;
     state.closed.remove(oldest);
     state.leases.delete(oldest.requestId);
-    forgetKey(state, oldest.idempotency?.key, oldest.requestId);
+    const key = oldest.idempotency?.key;
+    // A later attempt may bear the key by now.
+    if (key !== undefined && state.byIdempotencyKey.get(key) === oldest.requestId)
+      state.byIdempotencyKey.delete(key);
   }
-}
-
-function forgetKey(state: LedgerState, key: string | undefined, requestId: string): void {
-  if (key !== undefined && state.byIdempotencyKey.get(key) === requestId) state.byIdempotencyKey.delete(key);
 }

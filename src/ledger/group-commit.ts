@@ -41,17 +41,14 @@ export class GroupCommit {
     return this.#urgent ? this.#take() : null;
   }
 
-  /** Riders have waited long enough. Null when they went already, or will go with the write under way's successor. */
+  /** Riders have waited long enough. Null when they went already, or will go right after the write under way. */
   flush(): readonly RecordedEvent[] | null {
-    if (this.#gathered.length === 0) return null;
-    if (this.#underWay) {
-      this.#urgent = true;
-      return null;
-    }
-    return this.#take();
+    if (!this.hasImpatientRiders) return null;
+    this.#urgent = true;
+    return this.#underWay ? null : this.#take();
   }
 
-  /** Whether a rider waits that must not wait for long. */
+  /** Whether a rider waits that must not wait for long; that a call runs is told by its next capture as well. */
   get hasImpatientRiders(): boolean {
     return !this.#urgent && this.#gathered.some(({ type }) => type !== "ran");
   }

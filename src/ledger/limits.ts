@@ -61,13 +61,13 @@ export function definitionsOf(
 /** Little's law would only repeat, with a delay, what a bucket of the same scope says at once. */
 function isPaced(gauge: Limit, limits: readonly Limit[]): boolean {
   const unit = gauge.unit === "concurrency" ? "requests" : "tokens";
-  const scope = [...gauge.per].sort().join();
+  const scope = gauge.per.toSorted().join();
   return limits.some(
     (limit) =>
       limit.kind === "bucket" &&
       limit.unit === unit &&
       limit.capacity !== null &&
-      [...limit.per].sort().join() === scope,
+      limit.per.toSorted().join() === scope,
   );
 }
 
@@ -106,7 +106,8 @@ export function carryOver(limit: LimitState, next: Definition, atMs: number): vo
   else limit.level = 0;
   const auto = spec.kind === "gauge" && spec.max === "auto";
   limit.stay = auto ? (limit.stay ?? noStay()) : null;
-  limit.autoMax = auto ? limit.autoMax : null;
+  limit.autoMax = null;
+  derive(limit);
 }
 
 /** Of one name, kind, unit and scope, a limit is the same whatever its numbers. */
@@ -290,7 +291,12 @@ export function observe(limit: LimitState, stayMs: number, atMs: number): void {
   const { spec } = limit.definition;
   if (limit.stay === null || spec.kind !== "gauge" || spec.allowancePerMinute === null) return;
   observeStay(limit.stay, stayMs, atMs);
-  if (limit.autoMax !== null && limit.stay.samples % 8 !== 0) return;
+  if (limit.autoMax === null || limit.stay.samples % 8 === 0) derive(limit);
+}
+
+function derive(limit: LimitState): void {
+  const { spec } = limit.definition;
+  if (limit.stay === null || spec.kind !== "gauge" || spec.allowancePerMinute === null) return;
   const believedMs = believedStayMs(limit.stay);
   if (believedMs !== null) limit.autoMax = littlesLaw(spec.allowancePerMinute, spec.headroom, believedMs);
 }

@@ -50,9 +50,13 @@ export function decideAdmit(state: LedgerState, { requestId }: Admit, atMs: numb
   if (waiter === undefined || state.policy === null) return unchanged(state, requestId, atMs);
   const { command, hold, arrivedAtMs } = waiter;
   const demands = demandsOf(state, command, hold, atMs);
+  const waitedMs = atMs - arrivedAtMs;
+  // The policy may have changed meanwhile.
+  const tooLarge = tooLargeFor(command, hold, demands, atMs);
+  if (tooLarge !== null) return { ...tooLarge, waitedMs };
   if (shortages(state, demands, command.class, atMs).length > 0) return unchanged(state, requestId, atMs);
   // Past this line the reservation must succeed.
-  return reserved(command, state.policy, hold, demands, { atMs, waitedMs: atMs - arrivedAtMs });
+  return reserved(command, state.policy, hold, demands, { atMs, waitedMs });
 }
 
 /** The answer to an id or a key that is known; null for a request that is new. */
@@ -63,7 +67,8 @@ function repeated(state: LedgerState, command: Reserve, atMs: number): LedgerEve
   if (known?.fence === 0) return refusal("invalid_state", requestId, atMs, { state: known.state });
   if (known !== undefined || state.queue.byId.has(requestId)) return unchanged(state, requestId, atMs);
   if (idempotency === null) return null;
-  const firstId = state.byIdempotencyKey.get(idempotency.key);
+  const { key } = idempotency;
+  const firstId = state.queue.byIdempotencyKey.get(key) ?? state.byIdempotencyKey.get(key);
   if (firstId === undefined) return null;
   const lease = state.leases.get(firstId);
   const first = lease ?? state.queue.byId.get(firstId)?.command;

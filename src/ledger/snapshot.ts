@@ -54,6 +54,8 @@ export interface Snapshot {
   readonly keys: readonly string[];
   readonly scopes: readonly Scope[];
   readonly prices: readonly (Price | null)[];
+  /** Idempotency keys, with the newest lease of each. */
+  readonly idempotencyKeys: readonly (readonly [string, string])[];
   /** Queue by queue, each in its order. */
   readonly leases: readonly LeaseRecord[];
 }
@@ -87,6 +89,7 @@ export function snapshot(state: LedgerState): Snapshot {
     keys: keys.rows,
     scopes: scopes.rows,
     prices: prices.rows,
+    idempotencyKeys: [...state.byIdempotencyKey],
     leases,
   };
 }
@@ -104,11 +107,7 @@ export function restore(from: Snapshot): LedgerState {
     state.leases.set(lease.requestId, lease);
     queueOf(state, lease).push(lease);
   }
-  // In the order of their reserves, so that the newest lease of a key is the one it names.
-  const keyed = [...state.leases.values()].filter(({ idempotency }) => idempotency !== null);
-  keyed.sort((a, b) => a.reservedAtMs - b.reservedAtMs);
-  for (const { idempotency, requestId } of keyed)
-    if (idempotency !== null) state.byIdempotencyKey.set(idempotency.key, requestId);
+  for (const [key, requestId] of from.idempotencyKeys) state.byIdempotencyKey.set(key, requestId);
   const { nowMs, policy, generation, means, inFlightTokens, reconcilingTokens } = from;
   return Object.assign(state, {
     nowMs,

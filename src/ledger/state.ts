@@ -26,7 +26,7 @@ export interface Lease extends Node<Lease> {
   state: LeaseState;
   captured: Size;
   /** What is still held of each limit, and what was spent of it already, in its unit. */
-  charges: LeaseCharge[];
+  readonly charges: readonly LeaseCharge[];
   /** The end of the holder's time; in RECONCILING, of the time to find out; once closed, of being remembered. */
   expiresAtMs: number;
   lastUsageEventId: string | null;
@@ -60,6 +60,8 @@ export interface Waiter extends Node<Waiter> {
 
 export interface Queue {
   readonly byId: Map<string, Waiter>;
+  /** Beside the leases' keys, which a waiter must not take: it may go and leave nothing. */
+  readonly byIdempotencyKey: Map<string, string>;
   readonly byClass: Readonly<Record<RequestClass, Fifo<Waiter>>>;
   tokens: number;
   /** No deadline lies before this. */
@@ -84,7 +86,7 @@ export interface LedgerState {
   /** By key; scoped ones in the order of their last use. */
   readonly limits: Map<string, LimitState>;
   readonly leases: Map<string, Lease>;
-  /** The newest lease or waiter of each idempotency key that is remembered. */
+  /** The newest lease of each idempotency key that is remembered. */
   readonly byIdempotencyKey: Map<string, string>;
   /** Leases whose holder is alive, by time-to-live. */
   readonly open: Map<number, Fifo<Lease>>;
@@ -112,6 +114,7 @@ export function emptyState(): LedgerState {
     closed: new Fifo(),
     queue: {
       byId: new Map(),
+      byIdempotencyKey: new Map(),
       byClass: { interactive: new Fifo(), batch: new Fifo() },
       tokens: 0,
       nextDeadlineAtMs: Infinity,

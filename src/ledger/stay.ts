@@ -48,7 +48,7 @@ function medianMs({ newer, older }: Stay): number {
     }
   }
   let seen = 0;
-  for (const [bin, count] of [...counts].sort(([a], [b]) => a - b)) {
+  for (const [bin, count] of [...counts].toSorted(([a], [b]) => a - b)) {
     seen += count;
     if (seen * 2 >= total) return 2 ** (bin / BINS_PER_DOUBLING) - 1;
   }

@@ -128,6 +128,8 @@ export interface Dispatched extends LeaseEvent {
 export interface Ran extends LeaseEvent {
   readonly type: "ran";
   readonly providerRequestId: string | null;
+  /** Nobody had said before that the call was sent. */
+  readonly dispatches: boolean;
   readonly expiresAtMs: number;
 }
 
@@ -296,5 +298,7 @@ export function isRecorded(event: LedgerEvent): event is RecordedEvent {
 
 /** Events that may ride with the next write: losing one with a crash loses nothing that was promised. */
 export function isRider(event: RecordedEvent): boolean {
-  return event.type === "captured" || event.type === "ran" || event.type === "refused";
+  // What makes a lease a sent one is a promise: lost, it would be given back whole.
+  if (event.type === "ran") return !event.dispatches;
+  return event.type === "captured" || event.type === "refused";
 }

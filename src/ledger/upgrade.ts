@@ -78,6 +78,8 @@ export function eventFromV1(event: OldEvent): RecordedEvent {
         idempotency: null,
       };
     }
+    case "ran":
+      return { ...event, dispatches: true };
     case "captured":
       return { ...event, overrunTokens: 0, moves: event.moves.map(moveFromV1) };
     case "settled":

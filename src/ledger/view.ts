@@ -68,7 +68,7 @@ export function balanceOf(state: LedgerState, tenant: string): Balance {
 function instancesOf(state: LedgerState) {
   const order = [...state.definitions.keys()];
   const place = (name: string) => order.indexOf(name);
-  return [...state.limits.values()].sort(
+  return [...state.limits.values()].toSorted(
     (a, b) => place(a.definition.spec.name) - place(b.definition.spec.name) || (a.key < b.key ? -1 : 1),
   );
 }

@@ -7,8 +7,16 @@
  * stop the others.
  */
 import type { RequestClass } from "../policy/schema.ts";
-import { bindingOf, type Demand, demandsOf, shortages } from "./admission.ts";
-import { ADMIT_MAX, BATCH_LAG_MS } from "./bounds.ts";
+import {
+  bindingOf,
+  codeOf,
+  type Demand,
+  demandsOf,
+  firstTooLarge,
+  type Shortage,
+  shortages,
+} from "./admission.ts";
+import { ADMIT_MAX, BATCH_LAG_MS, ROLLING_SECONDS } from "./bounds.ts";
 import { capacityOf, freesInMs, type LimitState, missing, scaleOf } from "./limits.ts";
 import { type LedgerState, tokensOf, type Waiter } from "./state.ts";
 
@@ -17,7 +25,9 @@ export const rankOf = (requestClass: RequestClass, arrivedAtMs: number): number 
 
 /** Called by `evolve` alone, like everything that changes the state. */
 export function enqueue({ queue }: LedgerState, waiter: Waiter): void {
+  const key = waiter.command.idempotency?.key;
   queue.byId.set(waiter.requestId, waiter);
+  if (key !== undefined) queue.byIdempotencyKey.set(key, waiter.requestId);
   queue.byClass[waiter.command.class].push(waiter);
   queue.tokens += tokensOf(waiter.hold);
   queue.nextDeadlineAtMs = Math.min(queue.nextDeadlineAtMs, waiter.deadlineAtMs);
@@ -26,7 +36,9 @@ export function enqueue({ queue }: LedgerState, waiter: Waiter): void {
 export function leaveQueue({ queue }: LedgerState, requestId: string): Waiter | null {
   const waiter = queue.byId.get(requestId);
   if (waiter === undefined) return null;
+  const key = waiter.command.idempotency?.key;
   queue.byId.delete(requestId);
+  if (key !== undefined) queue.byIdempotencyKey.delete(key);
   queue.byClass[waiter.command.class].remove(waiter);
   queue.tokens -= tokensOf(waiter.hold);
   if (queue.byId.size === 0) queue.nextDeadlineAtMs = Infinity;
@@ -63,38 +75,65 @@ export function* waitersInOrder({ queue }: LedgerState): Generator<Waiter> {
   }
 }
 
-/** Who fits now and is held back by nobody, a bounded number. `admit` takes each out before the next is asked. */
-export function drain(state: LedgerState, atMs: number, admit: (waiter: Waiter) => void): void {
-  let admitted = 0;
-  const lacking = new Set<string>();
-  for (const waiter of waitersInOrder(state)) {
-    const demands = demandsOf(state, waiter.command, waiter.hold, atMs);
-    if (isHeldBack(demands, lacking)) {
-      if (lackedByAll(lacking)) return;
-      continue;
+/** What those further ahead are waiting for, and whom that holds back. */
+class Lacking {
+  /** Short of the amount itself: nobody who needs it passes. */
+  readonly #byAll = new Set<string>();
+  /** Short of the batch floor alone: what lies below it is the other class's. */
+  readonly #byBatch = new Set<string>();
+  #stopsAll = false;
+
+  add(short: readonly Shortage[], requestClass: RequestClass, atMs: number): void {
+    for (const shortage of short) {
+      const { key, definition } = shortage.limit;
+      if (codeOf(shortage, requestClass, atMs) === "below_batch_floor") this.#byBatch.add(key);
+      else {
+        this.#byAll.add(key);
+        // An instance without a scope is asked of every call, if its unit is one that every call takes.
+        this.#stopsAll ||= !key.includes("|") && TAKEN_BY_ALL.has(definition.spec.unit);
+      }
     }
-    const short = shortages(state, demands, waiter.command.class, atMs);
-    if (short.length === 0) {
-      admit(waiter);
-      admitted += 1;
-      if (admitted === ADMIT_MAX) return;
-    } else {
-      for (const { limit } of short) lacking.add(limit.key);
-      if (lackedByAll(lacking)) return;
-    }
+  }
+
+  holdsBack(demands: readonly Demand[], requestClass: RequestClass): boolean {
+    return demands.some(
+      ({ limit: { key }, amount }) =>
+        amount > 0 && (this.#byAll.has(key) || (requestClass === "batch" && this.#byBatch.has(key))),
+    );
+  }
+
+  get stopsAll(): boolean {
+    return this.#stopsAll;
   }
 }
 
-/** An instance without a scope is asked of every call: when it lacks, nobody behind can pass. */
-const lackedByAll = (lacking: ReadonlySet<string>): boolean => {
-  for (const key of lacking) if (!key.includes("|")) return true;
-  return false;
-};
+const TAKEN_BY_ALL: ReadonlySet<string> = new Set(["requests", "concurrency", "tokens", "in_flight_tokens"]);
 
-const isHeldBack = (demands: readonly Demand[], lacking: ReadonlySet<string>): boolean =>
-  demands.some(({ limit }) => lacking.has(limit.key));
+/**
+ * Who fits now and is held back by nobody, a bounded number; and who can never fit, since the policy changed.
+ * `admit` takes each out before the next is asked.
+ */
+export function drain(state: LedgerState, atMs: number, admit: (waiter: Waiter) => void): void {
+  let admitted = 0;
+  const lacking = new Lacking();
+  for (const waiter of waitersInOrder(state)) {
+    const { command, hold } = waiter;
+    const demands = demandsOf(state, command, hold, atMs);
+    const never = firstTooLarge(demands, command.class) !== null;
+    if (!never && lacking.holdsBack(demands, command.class)) continue;
+    const short = never ? [] : shortages(state, demands, command.class, atMs);
+    if (short.length > 0) {
+      lacking.add(short, command.class, atMs);
+      if (lacking.stopsAll) return;
+      continue;
+    }
+    admit(waiter);
+    admitted += 1;
+    if (admitted === ADMIT_MAX) return;
+  }
+}
 
-/** Whether somebody who ranks before a newcomer waits for a limit that it needs. The queue has been drained. */
+/** Whether somebody who ranks before a newcomer waits for a limit that it needs, or will be let in to it first. */
 export function isBehindSomebody(
   state: LedgerState,
   demands: readonly Demand[],
@@ -103,16 +142,23 @@ export function isBehindSomebody(
 ): Demand | null {
   if (state.queue.byId.size === 0) return null;
   const rank = rankOf(requestClass, atMs);
-  const wanted = new Map(demands.map((demand) => [demand.limit.key, demand]));
-  const lacking = new Set<string>();
+  const wanted = new Map(
+    demands.filter(({ amount }) => amount > 0).map((demand) => [demand.limit.key, demand]),
+  );
+  const lacking = new Lacking();
   for (const { command, hold, arrivedAtMs } of waitersInOrder(state)) {
     if (rankOf(command.class, arrivedAtMs) > rank) return null;
     const theirs = demandsOf(state, command, hold, atMs);
-    if (isHeldBack(theirs, lacking)) continue;
-    for (const { limit } of shortages(state, theirs, command.class, atMs)) {
-      const mine = wanted.get(limit.key);
-      if (mine !== undefined) return mine;
-      lacking.add(limit.key);
+    if (lacking.holdsBack(theirs, command.class)) continue;
+    const short = shortages(state, theirs, command.class, atMs);
+    lacking.add(short, command.class, atMs);
+    // One that fits was only too many for one call: it goes first wherever both take something.
+    const first = short.length === 0 ? theirs.filter(({ amount }) => amount > 0) : short;
+    const floorOnly = (demand: Demand) =>
+      requestClass === "interactive" && codeOf(demand, command.class, atMs) === "below_batch_floor";
+    for (const demand of first) {
+      const mine = wanted.get(demand.limit.key);
+      if (mine !== undefined && (short.length === 0 || !floorOnly(demand))) return mine;
     }
   }
   return null;
@@ -136,9 +182,12 @@ export function forecast(
   let longest: Forecast | null = null;
   for (const demand of demands) {
     const { limit, amount } = demand;
-    const neededLevel =
-      missing(limit, amount, requestClass, atMs) + (ahead.get(limit.key) ?? 0) * scaleOf(limit);
-    const waitMs = neededLevel <= 0 ? 0 : waitFor(state, limit, neededLevel, atMs);
+    // A call larger than its gauge waits until that is empty, and no longer.
+    const own = missing(limit, amount, requestClass, atMs);
+    const missingLevel = limit.definition.spec.kind === "gauge" ? Math.min(own, limit.held) : own;
+    const neededLevel = missingLevel + (ahead.get(limit.key) ?? 0) * scaleOf(limit);
+    const denied = capacityOf(limit) === 0 && own > 0;
+    const waitMs = denied ? Infinity : neededLevel <= 0 ? 0 : waitFor(state, limit, neededLevel, atMs);
     if (longest === null || waitMs > longest.waitMs) longest = { demand, waitMs };
   }
   return longest;
@@ -156,9 +205,15 @@ function waitFor(state: LedgerState, limit: LimitState, neededLevel: number, atM
       return limit.held > 0 && stayMs === 0 ? 0 : Infinity;
     }
     case "gauge":
-      if (capacityOf(limit) === 0) return Infinity;
       return limit.held === 0 ? 0 : Math.ceil((neededLevel * stayMs) / limit.held);
-    default:
+    case "rolling": {
+      const capacity = capacityOf(limit) ?? 0;
+      const frees = freesInMs(limit, neededLevel, atMs) ?? Infinity;
+      // Past what is charged now come the charges of those ahead, which count as long.
+      if (frees < Infinity || capacity === 0) return frees;
+      return Math.ceil(neededLevel / capacity) * ROLLING_SECONDS * 1_000;
+    }
+    case "window":
       return freesInMs(limit, neededLevel, atMs) ?? Infinity;
   }
 }
@@ -177,20 +232,17 @@ function amountsAhead(state: LedgerState, requestClass: RequestClass, atMs: numb
 /** When the queue wants to be looked at again, if nothing happens before: a deadline, or room by refill alone. Null when empty. */
 export function nextWakeAtMs(state: LedgerState, atMs: number): number | null {
   if (state.queue.byId.size === 0) return null;
-  let wakeAtMs = Infinity;
-  const lacking = new Set<string>();
-  let open = true;
-  for (const { command, hold, deadlineAtMs } of waitersInOrder(state)) {
-    wakeAtMs = Math.min(wakeAtMs, deadlineAtMs);
-    if (!open) continue;
+  let wakeAtMs = state.queue.nextDeadlineAtMs;
+  const lacking = new Lacking();
+  for (const { command, hold } of waitersInOrder(state)) {
+    if (lacking.stopsAll) break;
     const demands = demandsOf(state, command, hold, atMs);
-    if (isHeldBack(demands, lacking)) continue;
+    if (lacking.holdsBack(demands, command.class)) continue;
     const short = shortages(state, demands, command.class, atMs);
     const binding = bindingOf(state, short);
     if (binding === null) return atMs;
     if (binding.freesInMs !== null) wakeAtMs = Math.min(wakeAtMs, atMs + binding.freesInMs);
-    for (const { limit } of short) lacking.add(limit.key);
-    open = !lackedByAll(lacking);
+    lacking.add(short, command.class, atMs);
   }
   return wakeAtMs;
 }

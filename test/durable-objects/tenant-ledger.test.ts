@@ -1,41 +1,33 @@
-import { evictDurableObject, runDurableObjectAlarm, runInDurableObject } from "cloudflare:test";
-import { env } from "cloudflare:workers";
+import { evictDurableObject, runDurableObjectAlarm } from "cloudflare:test";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { RING_SLOTS } from "../../durable-objects/ledger-store.ts";
-import type { TenantLedger } from "../../durable-objects/tenant-ledger.ts";
-import type { Reserve } from "../../src/ledger/commands.ts";
-import type { LedgerEvent } from "../../src/ledger/types.ts";
-import { bucket, policyOf, reserveOf, slots, usage } from "../support/ledger.ts";
+import { LedgerStore, RING_SLOTS } from "../../durable-objects/ledger-store.ts";
+import { SWEEP_LEASES_MAX } from "../../src/ledger/bounds.ts";
+import type { Command } from "../../src/ledger/commands.ts";
+import { turn } from "../../src/ledger/turn.ts";
+import { isRecorded, type LedgerEvent } from "../../src/ledger/types.ts";
+import { balanceOf } from "../../src/ledger/view.ts";
+import { usage } from "../support/ledger.ts";
+import {
+  capture,
+  freshLedger,
+  inside,
+  type LedgerStub,
+  levels,
+  newName,
+  openSession,
+  recorded,
+  reserve,
+  settle,
+  stubOf,
+  TTL_MS,
+  timeless,
+} from "./ledgers.ts";
 
-const TTL_MS = 10_000;
-const policy = policyOf([bucket(10_000_000, 0), slots(100)], {
-  leaseTtlMs: TTL_MS,
-  reconcileAgeMaxMs: 60_000,
-});
+const alarmOf = (ledger: LedgerStub) => inside(ledger, (_, __, state) => state.storage.getAlarm());
 
-let named = 0;
+const dropAlarm = (ledger: LedgerStub) => inside(ledger, (_, __, state) => state.storage.deleteAlarm());
 
-/** A ledger of its own for each test: storage is shared within a file. */
-async function freshLedger() {
-  named += 1;
-  const stub = env.TENANT_LEDGER.getByName(`v1:tenant-${named}`);
-  await stub.run({ type: "set_policy", policy });
-  return stub;
-}
-
-const reserve = (requestId: string, more: Partial<Reserve> = {}): Reserve =>
-  reserveOf(requestId, 100, 50, more);
-
-const settle = (requestId: string, outputTokens: number, fence = 1) =>
-  ({ type: "settle", requestId, fence, usage: usage(100, outputTokens), basis: "under_estimate" }) as const;
-
-const levels = async (stub: DurableObjectStub<TenantLedger>) => {
-  const { limits } = await stub.balance();
-  return limits.map(({ level }) => level);
-};
-
-const alarmOf = (stub: DurableObjectStub<TenantLedger>) =>
-  runInDurableObject(stub, (_, state) => state.storage.getAlarm());
+const DISK_FULL = "CREATE TRIGGER full BEFORE INSERT ON batch BEGIN SELECT RAISE(ABORT, 'disk full'); END";
 
 afterEach(() => {
   vi.useRealTimers();
@@ -45,11 +37,11 @@ describe("restart", () => {
   it("PLA-06 finds the ledger as it was, mid-lease, and settles it once", async () => {
     const ledger = await freshLedger();
     await ledger.run(reserve("a"));
-    await ledger.run({ type: "capture", requestId: "a", fence: 1, usageEventId: "1", size: usage(100, 7) });
+    await ledger.run(capture("a", "1", 7));
     const before = await ledger.balance();
     await evictDurableObject(ledger);
     const after = await ledger.balance();
-    expect({ ...after, atMs: 0 }).toEqual({ ...before, atMs: 0 });
+    expect(timeless(after)).toEqual(timeless(before));
     expect(await ledger.reservation("a")).toMatchObject({ state: "PARTIALLY_SETTLED", capturedTokens: 107 });
     expect(await ledger.run(settle("a", 10))).toMatchObject({ type: "settled" });
     await evictDurableObject(ledger);
@@ -59,67 +51,31 @@ describe("restart", () => {
 
   it("folds a record that has gone round the ring, from its checkpoint", async () => {
     const ledger = await freshLedger();
-    const turns = RING_SLOTS + 300;
-    await runInDurableObject(ledger, (instance: TenantLedger) => {
-      for (let i = 0; i < turns / 2; i += 1) {
-        instance.run(reserve(`r${i}`));
-        instance.run(settle(`r${i}`, 1));
+    const before = await inside(ledger, (sql) => {
+      const store = new LedgerStore(sql);
+      const state = store.load();
+      const row = (command: Command) =>
+        store.write(turn(state, command, Date.now()).events.filter(isRecorded), state);
+      for (let i = 0; i < RING_SLOTS / 2 + 150; i += 1) {
+        row(reserve(`r${i}`));
+        row(settle(`r${i}`, 1));
       }
-      instance.run(reserve("open"));
+      row(reserve("open"));
+      expect(sql.exec("SELECT count(*) AS n FROM batch").one()["n"]).toBe(RING_SLOTS);
+      expect(sql.exec("SELECT max(seq) AS n FROM batch").one()["n"]).toBe(RING_SLOTS + 302);
+      return state;
     });
-    const rows = await runInDurableObject(ledger, (_, state) => [
-      state.storage.sql.exec("SELECT count(*) AS n FROM batch").one()["n"],
-      state.storage.sql.exec("SELECT max(seq) AS n FROM checkpoint").one()["n"],
-    ]);
-    expect(rows).toEqual([RING_SLOTS, RING_SLOTS]);
-    const before = await ledger.balance();
     await evictDurableObject(ledger);
     const after = await ledger.balance();
-    expect({ ...after, atMs: 0 }).toEqual({ ...before, atMs: 0 });
+    expect(timeless(after)).toEqual(timeless(balanceOf(before, after.tenant)));
     expect(await ledger.reservation("open")).toMatchObject({ state: "DISPATCHED" });
-  });
-
-  it("reads a checkpoint that is shorter than the one it was written over", async () => {
-    vi.useFakeTimers({ toFake: ["Date"] });
-    const startMs = Date.now();
-    const ledger = await freshLedger();
-    const newestParts = () =>
-      runInDurableObject(ledger, (_, state) => {
-        const count = "SELECT count(*) AS n FROM checkpoint WHERE seq = (SELECT max(seq) FROM checkpoint)";
-        return Number(state.storage.sql.exec(count).one()["n"]);
-      });
-    await runInDurableObject(ledger, (instance: TenantLedger) => {
-      for (let i = 0; i < RING_SLOTS / 2; i += 1) {
-        instance.run(reserve(`r${i}`));
-        instance.run(settle(`r${i}`, 1));
-      }
-    });
-    expect(await newestParts()).toBeGreaterThan(1);
-    vi.setSystemTime(startMs + 24 * 3_600_000); // all of those are forgotten
-    await runInDurableObject(ledger, (instance: TenantLedger) => {
-      instance.run(reserve("open"));
-      for (let i = 0; i < RING_SLOTS / 2; i += 1) {
-        instance.run({
-          type: "capture",
-          requestId: "open",
-          fence: 1,
-          usageEventId: `${i}`,
-          size: usage(i, 0),
-        });
-      }
-    });
-    expect(await newestParts()).toBe(1);
-    const before = await ledger.balance();
-    await evictDurableObject(ledger);
-    expect(await ledger.balance()).toEqual(before);
+    expect(await ledger.run(reserve("r0"))).toMatchObject({ type: "unchanged", state: "SETTLED" });
   });
 
   it("refuses a record with a gap, instead of folding what is not whole", async () => {
     const ledger = await freshLedger();
     for (const id of ["a", "b", "c"]) await ledger.run(reserve(id));
-    await runInDurableObject(ledger, (_, state) => {
-      state.storage.sql.exec("DELETE FROM batch WHERE seq = 3");
-    });
+    await inside(ledger, (sql) => void sql.exec("DELETE FROM batch WHERE seq = 3"));
     await evictDurableObject(ledger);
     await expect(async () => {
       await ledger.balance();
@@ -127,20 +83,15 @@ describe("restart", () => {
   });
 
   it("PLA-18 a record that cannot be written resets the object: nobody sees what is not durable", async () => {
-    const ledger = await freshLedger();
+    const name = newName();
+    const ledger = await freshLedger(name);
     await ledger.run(reserve("kept"));
-    const failing = (sql: string) =>
-      runInDurableObject(ledger, (_, state) => void state.storage.sql.exec(sql));
-    await failing("CREATE TRIGGER full BEFORE INSERT ON batch BEGIN SELECT RAISE(ABORT, 'disk full'); END");
+    await inside(ledger, (sql) => void sql.exec(DISK_FULL));
     await expect(async () => {
       await ledger.run(reserve("lost"));
     }).rejects.toThrow();
-    const name = `v1:tenant-${named}`;
-    await runInDurableObject(
-      env.TENANT_LEDGER.getByName(name),
-      (_, state) => void state.storage.sql.exec("DROP TRIGGER full"),
-    );
-    const fresh = env.TENANT_LEDGER.getByName(name);
+    const fresh = stubOf(name);
+    await inside(fresh, (sql) => void sql.exec("DROP TRIGGER full"));
     expect(await fresh.reservation("lost")).toBeNull();
     expect(await levels(fresh)).toEqual([9_999_850, 99]);
   });
@@ -149,9 +100,7 @@ describe("restart", () => {
 describe("session", () => {
   it("carries open and reserve in one round trip", async () => {
     const ledger = await freshLedger();
-    const session = ledger.open() as unknown as {
-      reserve(command: Reserve): Promise<LedgerEvent>;
-    } & Disposable;
+    const session = openSession(ledger);
     expect(await session.reserve(reserve("a"))).toMatchObject({ type: "reserved", state: "DISPATCHED" });
     session[Symbol.dispose]();
   });
@@ -162,9 +111,7 @@ describe("session", () => {
       ["sent", true, "RECONCILING"],
       ["unsent", false, "RELEASED"],
     ] as const) {
-      const session = ledger.open() as unknown as {
-        reserve(command: Reserve): Promise<LedgerEvent>;
-      } & Disposable;
+      const session = openSession(ledger);
       await session.reserve(reserve(id, { dispatch }));
       session[Symbol.dispose]();
       await vi.waitFor(async () => expect(await ledger.reservation(id)).toMatchObject({ state }));
@@ -174,10 +121,7 @@ describe("session", () => {
 
   it("leaves a settled lease as it is", async () => {
     const ledger = await freshLedger();
-    const session = ledger.open() as unknown as {
-      reserve(command: Reserve): Promise<LedgerEvent>;
-      run(command: ReturnType<typeof settle>): Promise<LedgerEvent>;
-    } & Disposable;
+    const session = openSession(ledger);
     await session.reserve(reserve("a"));
     await session.run(settle("a", 3));
     session[Symbol.dispose]();
@@ -219,7 +163,7 @@ describe("alarm", () => {
     const startMs = Date.now();
     const ledger = await freshLedger();
     await ledger.run(reserve("a"));
-    await runInDurableObject(ledger, (_, state) => state.storage.deleteAlarm());
+    await dropAlarm(ledger);
     await evictDurableObject(ledger);
     vi.setSystemTime(startMs + TTL_MS + 1);
     expect(await ledger.run(reserve("b"))).toMatchObject({ type: "reserved" });
@@ -243,16 +187,64 @@ describe("alarm", () => {
   it("is armed by a restart alone, for an object that died before it could", async () => {
     const ledger = await freshLedger();
     await ledger.run(reserve("a"));
-    await runInDurableObject(ledger, (_, state) => state.storage.deleteAlarm());
+    await dropAlarm(ledger);
     await evictDurableObject(ledger);
     expect(await ledger.reservation("a")).toMatchObject({ state: "DISPATCHED" });
     expect(await alarmOf(ledger)).not.toBeNull();
   });
 
+  it("PLA-07 takes a bounded number of leases at a time and comes back for the rest", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    const startMs = Date.now();
+    const ledger = await freshLedger();
+    await inside(ledger, (_, instance) =>
+      Promise.all(Array.from({ length: SWEEP_LEASES_MAX + 20 }, (__, i) => instance.run(reserve(`r${i}`)))),
+    );
+    vi.setSystemTime(startMs + TTL_MS);
+    const reconciling = () => inside(ledger, (sql) => recorded(sql).reconciling.length);
+    expect(await runDurableObjectAlarm(ledger)).toBe(true);
+    expect(await reconciling()).toBe(SWEEP_LEASES_MAX);
+    expect(await alarmOf(ledger)).toBe(startMs + TTL_MS + 1_000);
+    expect(await runDurableObjectAlarm(ledger)).toBe(true);
+    expect(await reconciling()).toBe(SWEEP_LEASES_MAX + 20);
+  });
+
+  it("PLA-07 that failed seven times in a row is made up for by the next life, and by the next call", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    const startMs = Date.now();
+    const name = newName();
+    const ledger = await freshLedger(name);
+    await ledger.run(reserve("a"));
+    await inside(ledger, (sql) => void sql.exec(DISK_FULL));
+    vi.setSystemTime(startMs + TTL_MS);
+    for (let i = 0; i < 7; i += 1) {
+      await expect(async () => {
+        await inside(stubOf(name), (_, instance) => instance.alarm());
+      }).rejects.toThrow();
+    }
+    const fresh = stubOf(name);
+    await inside(fresh, (sql) => void sql.exec("DROP TRIGGER full"));
+    expect(await alarmOf(fresh)).not.toBeNull();
+    expect(await runDurableObjectAlarm(fresh)).toBe(true);
+    expect(await inside(fresh, (sql) => recorded(sql).leases.get("a")?.state)).toBe("RECONCILING");
+    expect(await fresh.run(settle("a", 1))).toMatchObject({ type: "settled" });
+  });
+
   it("PLA-09 finds nothing to do in an empty ledger, and does not come back", async () => {
     const ledger = await freshLedger();
-    await runInDurableObject(ledger, (instance: TenantLedger) => instance.alarm());
+    await inside(ledger, (_, instance) => instance.alarm());
     expect(await alarmOf(ledger)).toBeNull();
+  });
+
+  it("PLA-09 of a ledger that was emptied finds nothing, and does not come back", async () => {
+    const ledger = await freshLedger();
+    await ledger.run(reserve("a"));
+    await inside(ledger, (_, __, state) => state.storage.deleteAll());
+    await evictDurableObject(ledger);
+    await inside(ledger, (_, instance) => instance.alarm());
+    expect(await alarmOf(ledger)).toBeNull();
+    expect((await ledger.balance()).limits).toEqual([]);
+    expect(await ledger.run(reserve("b"))).toMatchObject({ type: "refused", code: "need_policy" });
   });
 });
 

@@ -115,9 +115,23 @@ describe("the policy document", () => {
   it("takes every kind, unit and scope that the ledger knows", () => {
     const document = edited("tenants", {});
     document["limits"] = [
-      { name: "a", kind: "bucket", unit: "input_tokens", capacity: 5, refillPerMinute: 5, per: ["model", "key"] },
+      {
+        name: "a",
+        kind: "bucket",
+        unit: "input_tokens",
+        capacity: 5,
+        refillPerMinute: 5,
+        per: ["model", "key"],
+      },
       { name: "b", kind: "gauge", unit: "in_flight_tokens", max: "auto", allowancePerMinute: 600 },
-      { name: "c", kind: "window", unit: "output_tokens", capacity: 5, every: "month", timeZone: "Europe/Berlin" },
+      {
+        name: "c",
+        kind: "window",
+        unit: "output_tokens",
+        capacity: 5,
+        every: "month",
+        timeZone: "Europe/Berlin",
+      },
       { name: "d", kind: "rolling", unit: "requests", capacity: null, per: ["user"] },
       { name: "e", kind: "bucket", unit: "tokens", capacity: 0, refillPerMinute: 0, cachedInputWeight: 0.1 },
     ];

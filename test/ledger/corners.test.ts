@@ -1,0 +1,182 @@
+/** Where two rules meet: what each test here says was once otherwise. */
+import { describe, expect, it } from "vitest";
+import { CLOSED_KEPT_MS } from "../../src/ledger/bounds.ts";
+import type { Idempotency } from "../../src/ledger/commands.ts";
+import { restore, snapshot } from "../../src/ledger/snapshot.ts";
+import { isRecorded, isRider } from "../../src/ledger/types.ts";
+import { bucket, calendar, gauge, rolling, slots, TestLedger } from "../support/ledger.ts";
+import { admitted, change, ledgerWith, waiting } from "./steps.ts";
+
+const LONG = { leaseTtlMs: 3_600_000 };
+const key = (digest: string, repeat: Idempotency["repeat"]) => ({
+  idempotency: { key: "k", digest, repeat },
+});
+const flight = gauge("in_flight_tokens", 3_733, { name: "flight" });
+
+const running = (ledger: TestLedger, requestId: string) =>
+  ledger.run({ type: "running", requestId, fence: 1, providerRequestId: "p" });
+
+describe("idempotency", () => {
+  it("a waiter that leaves gives its key back to the lease that had it", () => {
+    const ledger = new TestLedger(slots(1));
+    ledger.reserve("a", 1, 0, key("d", "new_attempt"));
+    ledger.settle("a", 1, 0);
+    ledger.reserve("inside", 1, 0);
+    ledger.reserve("b", 1, 0, { queueMs: 5_000, ...key("d", "new_attempt") });
+    ledger.run({ type: "leave", requestId: "b", cause: "caller_left" });
+    // The record tells otherwise: folded().byIdempotencyKey is { k: "a" }.
+    expect(ledger.reserve("c", 1, 0, key("other", "same_lease"))).toMatchObject({
+      code: "idempotency_conflict",
+    });
+  });
+
+  it("of two leases of one key and one millisecond the newer has it after a restart", () => {
+    const ledger = new TestLedger(bucket(1_000, 0));
+    ledger.reserve("a", 1, 0, key("d", "new_attempt"));
+    ledger.settle("a", 1, 0);
+    ledger.reserve("b", 1, 0, key("d", "new_attempt"));
+    expect(restore(snapshot(ledger.state)).byIdempotencyKey.get("k")).toBe("b");
+  });
+
+  it("a release with a fence that came before its reserve is answered alike when repeated", () => {
+    const ledger = new TestLedger(bucket(1_000, 0));
+    const release = () => ledger.run({ type: "release", requestId: "late", fence: 1, evidence: null });
+    expect(release().type).toBe("forestalled");
+    expect(release().type).toBe("unchanged");
+  });
+});
+
+describe("the record", () => {
+  it("I6 what makes a lease sent is durable before it is answered: `running` on a RESERVED lease", () => {
+    const ledger = new TestLedger(bucket(1_000, 0));
+    ledger.reserve("a", 1, 0, { dispatch: false });
+    const event = running(ledger, "a");
+    // Lost in a crash it leaves a RESERVED lease, which expiry gives back whole.
+    expect(event.type === "refused" || (isRecorded(event) && !isRider(event))).toBe(true);
+  });
+});
+
+describe("a gauge of tokens", () => {
+  it("forecasts for a call larger than itself only until it is empty", () => {
+    const ledger = ledgerWith(LONG, flight);
+    ledger.reserve("a", 1_000, 0);
+    ledger.tick(1_000);
+    ledger.settle("a", 1_000, 0);
+    ledger.reserve("b", 1_000, 0);
+    // Alone in a second, when "b" ends; forecast are 10,291 ms.
+    expect(ledger.reserve("huge", 12_000, 1_024, { queueMs: 5_000 }).type).toBe("queued");
+  });
+
+  it("lets a call that is alone in it go on alone", () => {
+    const ledger = ledgerWith(LONG, flight);
+    ledger.reserve("huge", 12_000, 1_024);
+    running(ledger, "huge");
+    expect(ledger.run({ type: "top_up", requestId: "huge", fence: 1, tokens: 10 }).type).toBe("topped_up");
+  });
+});
+
+describe("a top-up across a window's end", () => {
+  it("stays with its lease in the window where that began", () => {
+    const ledger = ledgerWith(LONG, calendar(1_000, { name: "w", unit: "tokens", every: "hour" }));
+    ledger.nowMs = 3_599_000;
+    ledger.reserve("a", 100, 800);
+    running(ledger, "a");
+    ledger.tick(1_000);
+    expect(ledger.run({ type: "top_up", requestId: "a", fence: 1, tokens: 50 })).toMatchObject({
+      type: "topped_up",
+      charges: [],
+    });
+    ledger.settle("a", 100, 850);
+    expect(ledger.row("w")).toMatchObject({ level: 1_000, held: 0 });
+  });
+});
+
+describe("the queue", () => {
+  it("a call that takes nothing of a limit waits for nobody who lacks it", () => {
+    const price = { inputPicoUsd: 1_000, cachedInputPicoUsd: 0, outputPicoUsd: 1_000 };
+    const ledger = ledgerWith(LONG, calendar(1_000, { every: "hour" }));
+    ledger.nowMs = 3_595_000;
+    ledger.reserve("a", 1_000, 0, { price });
+    expect(ledger.reserve("b", 500, 0, { price, queueMs: 10_000 }).type).toBe("queued");
+    expect(ledger.reserve("without a price", 500, 0).type).toBe("reserved");
+  });
+
+  it("LIM-08 a waiter that a new policy makes too large is sent away, and holds nobody back", () => {
+    const ledger = ledgerWith(LONG, bucket(1_000, 600));
+    ledger.reserve("a", 1_000, 0);
+    ledger.reserve("large", 900, 0, { queueMs: 120_000 });
+    ledger.reserve("small", 10, 0, { queueMs: 120_000 });
+    change(ledger, [bucket(500, 600)], LONG);
+    ledger.tick(100_000);
+    ledger.sweep();
+    expect(waiting(ledger)).toEqual([]);
+    expect(admitted(ledger)).toEqual(["a", "small"]);
+  });
+
+  it("a newcomer does not overtake waiters that fit but were too many for one call", () => {
+    const ledger = ledgerWith(LONG, bucket(1_000, 0));
+    ledger.reserve("inside", 1_000, 0);
+    for (let i = 0; i < 200; i += 1) ledger.reserve(`w${i}`, 5, 0, { queueMs: 60_000 });
+    ledger.settle("inside", 0, 0); // lets 64 in; the next call's sweep another 64
+    expect(ledger.reserve("newcomer", 360, 0).type).toBe("refused");
+  });
+
+  it("a rolling limit's forecast sees past the calls ahead", () => {
+    const ledger = ledgerWith(LONG, rolling(100));
+    ledger.reserve("a", 100, 0);
+    ledger.reserve("b", 60, 0, { queueMs: 600_000 });
+    // Served in two minutes; is refused as exhausted, with a retry after 61 seconds that does not hold.
+    expect(ledger.reserve("c", 60, 0, { queueMs: 600_000 }).type).toBe("queued");
+  });
+
+  it("a batch that has waited long does not close the room below its floor to interactive calls", () => {
+    const ledger = ledgerWith(LONG, bucket(1_000, 60, { batchFloor: 0.5 }));
+    ledger.reserve("a", 500, 0);
+    ledger.reserve("bulk", 300, 0, { class: "batch", queueMs: 600_000 });
+    ledger.tick(30_001);
+    ledger.sweep();
+    expect(ledger.level()).toBeGreaterThan(500);
+    expect(ledger.reserve("interactive", 10, 0).type).toBe("reserved");
+  });
+});
+
+describe("what is learnt", () => {
+  it("no forecast comes from a stay that ended in waiting for the outcome", () => {
+    const ledger = ledgerWith({ leaseTtlMs: 10_000, reconcileAgeMaxMs: CLOSED_KEPT_MS }, slots(1));
+    ledger.reserve("a", 1, 0);
+    ledger.tick(1_000);
+    ledger.settle("a", 1, 0);
+    ledger.reserve("lost", 1, 0);
+    ledger.tick(10_000);
+    ledger.sweep();
+    ledger.tick(800_000);
+    ledger.settle("lost", 1, 0);
+    expect(ledger.state.means.stayMs).toBe(1_000); // is 81,900
+  });
+
+  it("no gauge learns from a call that was given back and settled late", () => {
+    const ledger = ledgerWith(
+      { leaseTtlMs: 10_000 },
+      gauge("concurrency", "auto", { name: "calls", allowancePerMinute: 500 }),
+    );
+    for (let i = 0; i < 50; i += 1) ledger.reserve(`r${i}`, 1, 0, { dispatch: false });
+    ledger.tick(10_000);
+    for (let i = 0; i < 2; i += 1) ledger.sweep();
+    ledger.tick(600_000);
+    for (let i = 0; i < 50; i += 1) ledger.settle(`r${i}`, 1, 0);
+    expect(ledger.row("calls").capacity).toBeNull(); // is thousands
+  });
+
+  it("an auto gauge follows a lower allowance at once", () => {
+    const auto = (allowancePerMinute: number) =>
+      gauge("concurrency", "auto", { name: "calls", allowancePerMinute });
+    const ledger = ledgerWith(LONG, auto(500));
+    for (let i = 0; i < 50; i += 1) {
+      ledger.reserve(`r${i}`, 1, 0);
+      ledger.tick(6_000);
+      ledger.settle(`r${i}`, 1, 0);
+    }
+    change(ledger, [auto(50)], LONG);
+    expect(ledger.row("calls").capacity).toBe(4); // is 40 until up to eight more calls have ended
+  });
+});
