@@ -309,3 +309,27 @@ it("a batch longer than a row takes several, which a restart reads as one", asyn
     expect(after.limits.map(({ level }) => level)).toEqual(limits.map(({ level }) => level));
   });
 });
+
+it("a batch of several rows and a checkpoint is written whole or not at all", async () => {
+  const checkpointSeq = (sql: SqlStorage) =>
+    sql.exec("SELECT coalesce(max(seq), 0) AS n FROM checkpoint").one()["n"];
+  const crowd = (instance: TenantLedger) => [
+    underWay(instance),
+    ...Array.from({ length: 3_000 }, (_, i) => instance.run(reserve(`r${i}`))),
+  ];
+  const set = policyOf([bucket(10_000_000, 0)]);
+  const [whole, name] = [newName(), newName()];
+  await inside(await freshLedger(whole, set), (_, instance) => Promise.all(crowd(instance)));
+  expect(await inside(stubOf(whole), checkpointSeq)).toBeGreaterThan(3);
+
+  await inside(await freshLedger(name, set), async (sql, instance) => {
+    sql.exec(
+      `CREATE TRIGGER full BEFORE INSERT ON batch WHEN NEW.seq > 3
+       BEGIN SELECT RAISE(ABORT, 'disk full'); END`,
+    );
+    await Promise.race([Promise.allSettled(crowd(instance)), pause(300)]);
+  }).catch(() => {});
+  const fresh = stubOf(name);
+  expect(await inside(fresh, (sql) => [rowCount(sql), checkpointSeq(sql)])).toEqual([2, 0]);
+  expect((await fresh.balance()).inFlight.requests).toBe(1);
+});

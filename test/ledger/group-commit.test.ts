@@ -26,6 +26,7 @@ const ran = (requestId: string): LedgerEvent => ({
   requestId,
   fence: 1,
   providerRequestId: null,
+  dispatches: false,
   expiresAtMs: 0,
 });
 const no = (requestId: string): LedgerEvent => refusal("tokens_exhausted", requestId, 0);

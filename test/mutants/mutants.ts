@@ -170,8 +170,8 @@ const ofLeases: readonly Mutant[] = [
   ),
   decide(
     "top-up without admission",
-    "bindingOf(state, shortages(state, demands, lease.class, atMs))",
-    "bindingOf(state, shortages(state, [], lease.class, atMs))",
+    "shortages(state, contested, lease.class, atMs)",
+    "shortages(state, [], lease.class, atMs)",
   ),
   decide(
     "top-up past the route's ceiling",
@@ -208,8 +208,8 @@ const ofLeases: readonly Mutant[] = [
   ),
   evolve(
     "a forgotten lease's key is a conflict for ever",
-    "forgetKey(state, oldest.idempotency?.key, oldest.requestId);",
-    "",
+    "      state.byIdempotencyKey.delete(key);",
+    "      state.byIdempotencyKey.get(key);",
   ),
   evolve(
     "a renewed lease keeps its place",
@@ -281,15 +281,23 @@ const ofAdmission: readonly Mutant[] = [
   ),
   waiting(
     "the queue passes its head",
-    `    } else {
-      for (const { limit } of short) lacking.add(limit.key);
-      if (lackedByAll(lacking)) return;`,
-    "    } else {",
+    "      lacking.add(short, command.class, atMs);\n      if (lacking.stopsAll) return;\n",
+    "",
   ),
   waiting(
     "one full model stops all the others",
-    `if (!key.includes("|")) return true;`,
-    "if (key.length > 0) return true;",
+    `this.#stopsAll ||= !key.includes("|") &&`,
+    "this.#stopsAll ||= key.length > 0 &&",
+  ),
+  waiting(
+    "an old batch closes the room below its floor",
+    `requestClass === "interactive" && codeOf(`,
+    `requestClass === "batch" && codeOf(`,
+  ),
+  waiting(
+    "a waiter's key is not known",
+    "if (key !== undefined) queue.byIdempotencyKey.set(key, waiter.requestId);",
+    "",
   ),
   waiting("a leaver keeps its place", "queue.byClass[waiter.command.class].remove(waiter);", ""),
   waiting("a leaver's tokens stay", "queue.tokens -= tokensOf(waiter.hold);", ""),
@@ -327,8 +335,13 @@ const ofAdmission: readonly Mutant[] = [
   ),
   commit(
     "riders whose time is up are left behind",
-    "      this.#urgent = true;\n      return null;",
-    "      return null;",
+    "    this.#urgent = true;\n    return this.#underWay",
+    "    return this.#underWay",
+  ),
+  of("src/ledger/types.ts")(
+    "what makes a lease a sent one may be lost",
+    `if (event.type === "ran") return !event.dispatches;`,
+    `if (event.type === "ran") return true;`,
   ),
 ];
 
