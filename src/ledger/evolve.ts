@@ -189,7 +189,9 @@ function setPolicy(state: LedgerState, { policy, windows, atMs }: PolicySet): vo
   }
   for (const [key, limit] of state.limits) {
     const next = state.definitions.get(limitNameOf(key));
-    if (next?.generation === limit.definition.generation) carryOver(limit, next, atMs);
+    // At rest it may have been forgotten, or not yet: what a new policy makes of it must not depend on that.
+    if (atRest(limit, atMs)) state.limits.delete(key);
+    else if (next?.generation === limit.definition.generation) carryOver(limit, next, atMs);
     else state.limits.delete(key);
   }
   // Those without a scope are there from the start, to be seen before anyone has asked.
