@@ -15,7 +15,12 @@ export function spanOf({ every, timeZone }: Pick<WindowSpec, "every" | "timeZone
   }
   const day = Math.floor(localMs / DAY_MS);
   const [first, next] = daysOf(every, day);
-  return { startsAtMs: startOfDay(timeZone, first), endsAtMs: startOfDay(timeZone, next) };
+  const endsAtMs = startOfDay(timeZone, next);
+  // Where a clock was put back across midnight, the day before came once more.
+  return {
+    startsAtMs: startOfDay(timeZone, first),
+    endsAtMs: endsAtMs > atMs ? endsAtMs : startOfDay(timeZone, next + 1),
+  };
 }
 
 /** The window's first day, and the first day after it; days since 1970. */

@@ -34,8 +34,8 @@ import type {
 import { mostOf, moveOf, windowsAt } from "./limits.ts";
 import { invalidState, refusal, unchanged } from "./refuse.ts";
 import { decideAdmit, decideReserve } from "./reserve.ts";
-import { decideSettle, endOfHold, limitOf, settled } from "./settle.ts";
-import { isClosed, isOpen, type Lease, type LedgerState, tokensOf } from "./state.ts";
+import { atLeastCaptured, decideSettle, endOfHold, limitOf, settled } from "./settle.ts";
+import { isClosed, isOpen, type Lease, type LedgerState, remainingTokens, tokensOf } from "./state.ts";
 import type { LedgerEvent, Move, Size, Usage } from "./types.ts";
 
 /** `atMs` is not before `state.nowMs`: `turn` sees to it. */
@@ -158,8 +158,12 @@ function decideTopUp(state: LedgerState, lease: Lease, { tokens }: TopUp, atMs: 
     const evidence = { limit: tooLarge.limit.key, requested: tooLarge.amount, available, hold };
     return refusal("request_too_large", requestId, atMs, evidence);
   }
+  // Of what is in flight only the part that is still to come; of the rest the difference.
+  const ahead = Math.max(0, tokensOf(hold) - tokensOf(lease.captured)) - remainingTokens(lease);
   const added = demandsOf(state, lease, hold, atMs, (limit, size, price) =>
-    Math.max(0, amountOf(limit, size, price) - amountOf(limit, lease.hold, price)),
+    limit.unit === "in_flight_tokens"
+      ? ahead
+      : Math.max(0, amountOf(limit, size, price) - amountOf(limit, lease.hold, price)),
   );
   // A limit or a window that began after the lease did does not count it: it stays where it began.
   const chargeOf = ({ limit }: Demand) =>
@@ -275,12 +279,6 @@ const NO_USAGE: Usage = {
   cacheWriteTokens: 0,
   reasoningTokens: 0,
 };
-
-const atLeastCaptured = ({ captured }: Lease, usage: Usage): Usage => ({
-  ...usage,
-  inputTokens: Math.max(usage.inputTokens, captured.inputTokens),
-  outputTokens: Math.max(usage.outputTokens, captured.outputTokens),
-});
 
 function decideTurnWindow(state: LedgerState, { limit }: TurnWindow, atMs: number): LedgerEvent {
   const definition = state.definitions.get(limit);

@@ -163,7 +163,8 @@ const counts = (second: number, atMs: number): boolean => second > Math.floor(at
 /** How much is missing for this amount, in `scaleOf` parts; at most 0 when it fits. */
 export function missing(limit: LimitState, amount: number, requestClass: RequestClass, atMs: number): number {
   const { spec } = limit.definition;
-  if (amount === 0 && spec.kind !== "bucket") return 0;
+  // Who takes nothing is not in the way of a debt.
+  if (amount === 0) return 0;
   if (spec.kind === "window") {
     if (spec.stop === "never") return 0;
     if (spec.stop === "spent") return limit.spent < (spec.capacity ?? 0) ? 0 : 1;

@@ -12,8 +12,10 @@ export function decideSettle(state: LedgerState, lease: Lease, command: Settle, 
   const { usage, basis } = command;
   if (lease.settlement !== null) return resettle(state, lease, lease.settlement, command, atMs);
   if (lease.state === "RESERVED") return invalidState(lease, atMs);
-  // Past this line the settlement must succeed. Usage of a call that was given back is charged all the same.
-  return settled(state, lease, usage, basis, atMs);
+  // Past this line the settlement must succeed. Usage of a call that was given back is charged all the same; and
+  // what was captured was seen, whatever is left of it in the last word of a call that was cut.
+  const seen = basis === "exact" ? usage : atLeastCaptured(lease, usage);
+  return settled(state, lease, seen, basis, atMs);
 }
 
 /** A repeat is answered like the first; the first exact figure after a guess corrects it; the rest comes too late. */
@@ -34,6 +36,12 @@ function resettle(
   if (same || guess) return unchanged(state, lease.requestId, atMs);
   return refusal("already_settled", lease.requestId, atMs, { state: lease.state });
 }
+
+export const atLeastCaptured = ({ captured }: Lease, usage: Usage): Usage => ({
+  ...usage,
+  inputTokens: Math.max(usage.inputTokens, captured.inputTokens),
+  outputTokens: Math.max(usage.outputTokens, captured.outputTokens),
+});
 
 export function settled(
   state: LedgerState,

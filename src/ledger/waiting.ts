@@ -187,14 +187,26 @@ export function forecast(
     const missingLevel = limit.definition.spec.kind === "gauge" ? Math.min(own, limit.held) : own;
     const neededLevel = missingLevel + (ahead.get(limit.key) ?? 0) * scaleOf(limit);
     const denied = capacityOf(limit) === 0 && own > 0;
-    const waitMs = denied ? Infinity : neededLevel <= 0 ? 0 : waitFor(state, limit, neededLevel, atMs);
+    const inAll = amount + (ahead.get(limit.key) ?? 0);
+    const waitMs = denied
+      ? Infinity
+      : neededLevel <= 0
+        ? 0
+        : waitFor(state, limit, { neededLevel, inAll }, atMs);
     if (longest === null || waitMs > longest.waitMs) longest = { demand, waitMs };
   }
   return longest;
 }
 
-function waitFor(state: LedgerState, limit: LimitState, neededLevel: number, atMs: number): number {
-  const { spec } = limit.definition;
+interface Need {
+  /** What is missing now for it and for those before it, in the limit's parts. */
+  readonly neededLevel: number;
+  /** What they all ask for, in units. */
+  readonly inAll: number;
+}
+
+function waitFor(state: LedgerState, limit: LimitState, { neededLevel, inAll }: Need, atMs: number): number {
+  const { spec, span } = limit.definition;
   const { stayMs, refundShare } = state.means;
   switch (spec.kind) {
     case "bucket": {
@@ -213,8 +225,12 @@ function waitFor(state: LedgerState, limit: LimitState, neededLevel: number, atM
       if (frees < Infinity || capacity === 0) return frees;
       return Math.ceil(neededLevel / capacity) * ROLLING_SECONDS * 1_000;
     }
-    case "window":
-      return freesInMs(limit, neededLevel, atMs) ?? Infinity;
+    case "window": {
+      if (span === null || spec.capacity === null || spec.capacity === 0) return Infinity;
+      // The next window is for those before it; what they leave nothing of is not the last one.
+      const windowsAhead = spec.stop === "hold" ? Math.ceil(inAll / spec.capacity) - 1 : 0;
+      return span.endsAtMs - atMs + windowsAhead * (span.endsAtMs - span.startsAtMs);
+    }
   }
 }
 

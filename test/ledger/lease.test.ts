@@ -307,7 +307,7 @@ describe("time and memory", () => {
     const ledger = new TestLedger(bucket(1_000, 60), slots(2));
     ledger.reserve("a", 1_000, 0);
     ledger.settle("a", 1_500, 0);
-    ledger.reserve("never", 0, 0);
+    ledger.reserve("never", 1, 0);
     ledger.tick(1_000);
     ledger.run({
       type: "set_policy",

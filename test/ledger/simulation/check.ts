@@ -106,7 +106,7 @@ class Walk {
     if (this.#model.waiters.length === 0) return;
     for (const { requestId, never } of nextIn(this.#model)) {
       const event = this.#events[this.#at];
-      const comes = event !== undefined && "requestId" in event && event.requestId === requestId;
+      const comes = event?.type === "refused" && event.requestId === requestId;
       if (comes || !never) this.next({ type: "admit", requestId });
     }
   }

@@ -101,20 +101,19 @@ export function amount(spec: Limit, size: Size, price: Price | null): number {
 export function allows(bound: Bound, wanted: number, requestClass: string, atMs: number): boolean {
   const { spec } = bound.kind;
   const most = capacity(bound);
-  if (most === null) return true;
+  if (most === null || wanted === 0) return true;
   switch (spec.kind) {
     case "bucket":
       return levelAt(bound, atMs) - wanted * 60_000 >= floor(bound, requestClass);
     case "gauge":
-      if (wanted === 0) return true;
       if (spec.unit === "in_flight_tokens" && bound.held === 0 && most !== 0) return true;
       return bound.held + wanted <= most;
     case "window":
-      if (wanted === 0 || spec.stop === "never") return true;
+      if (spec.stop === "never") return true;
       if (spec.stop === "spent") return bound.spent < most;
       return bound.spent + bound.held + wanted <= most;
     case "rolling":
-      return wanted === 0 || free(bound, atMs) >= wanted;
+      return free(bound, atMs) >= wanted;
   }
 }
 

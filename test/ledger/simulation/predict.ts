@@ -146,7 +146,11 @@ function topUp(model: Model, lease: ModelLease, command: TopUp, expiresAtMs: num
   if (whole.some(({ bound, wanted }) => !couldAllow(bound, wanted, lease.class)))
     return no("request_too_large", lease.id);
   const added = whole.flatMap(({ bound, wanted }) => {
-    const more = Math.max(0, wanted - amount(bound.kind.spec, lease.hold, lease.price));
+    const flies = bound.kind.spec.unit === "in_flight_tokens";
+    const still = (size: Size) => Math.max(0, tokens(size) - tokens(lease.captured));
+    const more = flies
+      ? still(hold) - still(lease.hold)
+      : Math.max(0, wanted - amount(bound.kind.spec, lease.hold, lease.price));
     const charge = lease.charges.find(
       ({ limit, generation }) => limit === bound.key && generation === bound.kind.generation,
     );
@@ -171,7 +175,7 @@ function settle(model: Model, lease: ModelLease, { usage, basis }: Settle): Expe
   const first = lease.settled;
   if (first === null) {
     if (lease.state === "RESERVED") return no("invalid_state", lease.id, { state: "RESERVED" });
-    return book(model, lease, usage, basis);
+    return book(model, lease, basis === "exact" ? usage : atLeast(lease, usage), basis);
   }
   const guessed = first.basis !== "exact";
   if (basis === "exact" && guessed && !first.corrected) {
@@ -189,6 +193,12 @@ function settle(model: Model, lease: ModelLease, { usage, basis }: Settle): Expe
   if (alike || (guessed && basis === "under_estimate")) return same(lease.id);
   return no("already_settled", lease.id, { state: "SETTLED" });
 }
+
+const atLeast = ({ captured }: ModelLease, usage: Usage): Usage => ({
+  ...usage,
+  inputTokens: Math.max(usage.inputTokens, captured.inputTokens),
+  outputTokens: Math.max(usage.outputTokens, captured.outputTokens),
+});
 
 function book(model: Model, lease: ModelLease, usage: Usage, basis: string): Expected {
   const held = lease.state === "RELEASED" ? 0 : tokens(lease.hold);
@@ -250,12 +260,7 @@ function resolve(model: Model, requestId: string, told: Usage | null): Expected 
   const lease = known(model, requestId);
   if (lease === null) return no("unknown_reservation", requestId);
   if (lease.state !== "RECONCILING") return no("invalid_state", requestId, { state: lease.state });
-  const atLeast = (usage: Usage): Usage => ({
-    ...usage,
-    inputTokens: Math.max(usage.inputTokens, lease.captured.inputTokens),
-    outputTokens: Math.max(usage.outputTokens, lease.captured.outputTokens),
-  });
-  if (told !== null) return book(model, lease, atLeast(told), "exact");
+  if (told !== null) return book(model, lease, atLeast(lease, told), "exact");
   if (lease.expiresAtMs > model.nowMs) return same(requestId);
   const basis = model.policy?.reconcileCharge ?? "";
   const usual = Math.ceil(Math.max(lease.captured.outputTokens, model.meanOutput));
@@ -265,7 +270,7 @@ function resolve(model: Model, requestId: string, told: Usage | null): Expected 
   return book(
     model,
     lease,
-    atLeast({ inputTokens: lease.hold.inputTokens, outputTokens, ...nothing }),
+    atLeast(lease, { inputTokens: lease.hold.inputTokens, outputTokens, ...nothing }),
     basis,
   );
 }

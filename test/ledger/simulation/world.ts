@@ -92,7 +92,7 @@ class World {
     else if (die < 93) this.#call(null);
     else if (die < 94) this.#say("riders are flushed", () => this.#object.flush(this.#model));
     else if (die < 96) this.#die(chance);
-    else if (die < 97) this.#change(chance);
+    else if (die < 97 && chance.once(3)) this.#change(chance);
     else if (chance.once(4)) this.#crash(chance);
     else this.#lateTruth(chance);
     if (step % 250 === 0) {
@@ -137,7 +137,8 @@ class World {
 
   #go(chance: Chance): void {
     if (this.#clients.length === 0) return;
-    const command = nextOf(chance, chance.pick(this.#clients));
+    const busy = this.#clients.filter(({ phase }) => phase !== "waiting" && phase !== "over");
+    const command = nextOf(chance, chance.pick(busy.length > 0 && !chance.once(8) ? busy : this.#clients));
     if (command !== null) this.#send(chance, command);
   }
 
