@@ -51,7 +51,7 @@ export function checkTurn(
       usage: null,
     }),
   );
-  for (const waiter of [...model.waiters])
+  for (const waiter of model.waiters.slice())
     if (waiter.deadlineAtMs <= model.nowMs)
       walk.next({ type: "leave", requestId: waiter.command.requestId, cause: "deadline" });
   walk.admits();
@@ -106,7 +106,8 @@ class Walk {
     if (this.#model.waiters.length === 0) return;
     for (const { requestId, never } of nextIn(this.#model)) {
       const event = this.#events[this.#at];
-      const comes = event?.type === "refused" && event.requestId === requestId;
+      const comes =
+        event?.type === "refused" && event.requestId === requestId && event.code === "request_too_large";
       if (comes || !never) this.next({ type: "admit", requestId });
     }
   }

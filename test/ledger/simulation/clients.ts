@@ -78,6 +78,10 @@ export function nextOf(chance: Chance, client: Client): Command | null {
         };
       return { type: "running", requestId, fence, providerRequestId: chance.pick([`p ${requestId}`, null]) };
     case "running": {
+      if (client.captures === 0 && chance.once(6)) {
+        client.phase = "over";
+        return { type: "release", requestId, fence, evidence: "provider_refused" };
+      }
       client.produced += chance.below(120);
       if (chance.once(6)) return { type: "top_up", requestId, fence, tokens: chance.between(1, 200) };
       if (!chance.once(3)) return captureBy(client);
@@ -100,7 +104,7 @@ function captureBy(client: Client): Command {
 
 export function settleBy(chance: Chance, { id: requestId, fence, inputTokens, produced }: Client): Command {
   const exact = chance.once(2);
-  const told = { ...usage(inputTokens, produced + (exact ? chance.below(40) : 0)) };
+  const told = { ...usage(inputTokens, Math.max(0, produced + (exact ? chance.between(-60, 40) : 0))) };
   const cachedInputTokens = chance.pick([0, 0, Math.floor(inputTokens / 2), inputTokens + 5]);
   return {
     type: "settle",

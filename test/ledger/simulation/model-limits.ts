@@ -62,7 +62,7 @@ export function free(bound: Bound, atMs: number): number {
   if (spec.kind === "window") return most - bound.spent - bound.held;
   let sum = 0;
   const oldest = Math.floor(atMs / 1_000) - 60;
-  for (const [second, amount] of bound.charged) if (second >= oldest) sum += amount;
+  for (const [second, charged] of bound.charged) if (second >= oldest) sum += charged;
   return most - sum;
 }
 

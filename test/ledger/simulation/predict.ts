@@ -280,7 +280,7 @@ export function difference(expected: Expected, actual: LedgerEvent): string | nu
   for (const [member, value] of Object.entries(expected)) {
     const found = (actual as unknown as Record<string, unknown>)[member];
     if (member === "moves") {
-      const bare = (found as { alert?: unknown }[]).map(({ alert: _, ...move }) => move);
+      const bare = (found as { alert?: unknown }[]).map(({ alert: _alert, ...move }) => move);
       if (!isDeepStrictEqual(bare, value))
         return `${member}: expected ${JSON.stringify(value)}, found ${JSON.stringify(bare)}`;
     } else if (!isDeepStrictEqual(found, value))

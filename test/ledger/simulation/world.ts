@@ -29,7 +29,10 @@ export interface Options {
 
 /** Null when everything held. */
 export function run({ seed, steps, core = CORE, leftOut = new Set(), seen = {} }: Options): Failure | null {
-  const worlds = Array.from({ length: 1 + (seed % 2) }, (_, place) => new World(core, seen, `t${place}`));
+  const worlds = Array.from(
+    { length: 1 + (seed % 2) },
+    (_, place) => new World(core, seen, `t${place}`, seed),
+  );
   const history: string[] = [];
   for (let step = 0; step < steps; step += 1) {
     if (leftOut.has(step)) continue;
@@ -63,6 +66,8 @@ class World {
   #model = new Model();
   #nowMs = 10_000_000;
   #epoch = 0;
+  /** Few changes and no haste, so that much gets done. */
+  readonly #calm: boolean;
   #policy: LedgerPolicy;
   readonly #clients: Client[] = [];
   readonly #calls: Command[] = [];
@@ -72,28 +77,30 @@ class World {
   #ridersSince = 0;
   told = "";
 
-  constructor(core: Core, seen: Seen, name: string) {
+  constructor(core: Core, seen: Seen, name: string, seed: number) {
     this.name = name;
+    this.#calm = seed % 3 === 0;
     this.#seen = seen;
     this.#object = new LedgerObject(core);
-    this.#policy = somePolicy(new Chance(0, 0), 0);
+    this.#policy = somePolicy(new Chance(seed, -2), 0, this.#calm);
+    this.#calls.push({ type: "set_policy", policy: this.#policy });
   }
 
   step(chance: Chance, step: number): string {
     this.told = "";
     const die = chance.below(100);
-    if (die < 14) this.#ask(chance, step);
-    else if (die < 44) this.#deliver(chance);
+    if (die < 6) this.#ask(chance, step);
+    else if (die < 40) this.#deliver(chance);
     else if (die < 54) this.#answer(chance);
-    else if (die < 66) this.#go(chance);
-    else if (die < 72) this.#say(`write arrives`, () => this.#object.arrive(this.#model));
-    else if (die < 75) this.#stray(chance);
-    else if (die < 89) this.#pass(chance);
+    else if (die < 72) this.#go(chance);
+    else if (die < 79) this.#say(`write arrives`, () => this.#object.arrive(this.#model));
+    else if (die < 81) this.#stray(chance);
+    else if (die < 90) this.#pass(chance);
     else if (die < 93) this.#call(null);
     else if (die < 94) this.#say("riders are flushed", () => this.#object.flush(this.#model));
-    else if (die < 96) this.#die(chance);
-    else if (die < 97 && chance.once(3)) this.#change(chance);
-    else if (chance.once(4)) this.#crash(chance);
+    else if (die < 95) this.#die(chance);
+    else if (die < 97 && chance.once(this.#calm ? 60 : 3)) this.#change(chance);
+    else if (chance.once(this.#calm ? 10 : 5)) this.#crash(chance);
     else this.#lateTruth(chance);
     if (step % 250 === 0) {
       checkAll(this.#model, this.#object.state);
@@ -115,7 +122,7 @@ class World {
     if (this.#object.state.leases.size - this.#object.state.closed.length > 45) return;
     const client = newClient(chance, `r${step}`);
     this.#clients.push(client);
-    if (this.#clients.length > 60) this.#clients.shift();
+    if (this.#clients.length > 16) this.#clients.shift();
     this.#send(chance, reserveBy(chance, client, this.#policy));
   }
 
@@ -166,16 +173,16 @@ class World {
   #change(chance: Chance): void {
     this.#epoch += 1;
     const stale = chance.once(5);
-    const policy = somePolicy(chance, stale ? Math.max(0, this.#epoch - 3) : this.#epoch);
+    const policy = somePolicy(chance, stale ? Math.max(0, this.#epoch - 3) : this.#epoch, this.#calm);
     if (!stale) this.#policy = policy;
     this.#call({ type: "set_policy", policy });
   }
 
   #pass(chance: Chance): void {
     const before = this.#nowMs;
-    if (chance.once(60)) this.#nowMs += chance.pick([40_000, 3_600_000, 86_400_000]);
+    if (chance.once(this.#calm ? 400 : 100)) this.#nowMs += chance.pick([40_000, 3_600_000, 86_400_000]);
     else if (chance.once(40)) this.#nowMs -= chance.between(1, 60_000);
-    else this.#nowMs += chance.pick([0, 1, 40, 400, 1_500]);
+    else this.#nowMs += chance.pick([0, 1, 5, 30, 100, 400]);
     if (this.#nowMs < before) note(this.#seen, "clock back");
     if (this.#nowMs > before + 30_000) note(this.#seen, "clock ahead");
     this.told = `clock ${this.#nowMs - before >= 0 ? "+" : ""}${this.#nowMs - before}`;
@@ -235,9 +242,13 @@ class World {
     if (chance.once(15)) return note(this.#seen, "answer lost");
     const client = this.#clients.find(({ id }) => "requestId" in event && event.requestId === id);
     if (client === undefined) return;
+    if (event.type === "refused" && event.code === "need_policy") {
+      this.#calls.push({ type: "set_policy", policy: this.#policy });
+      this.#calls.push(reserveBy(chance, client, this.#policy));
+    }
     if (event.type === "reserved") {
       client.fence = event.fence;
-      client.phase = event.state === "RESERVED" ? "granted" : "sent";
+      if (client.phase === "waiting") client.phase = event.state === "RESERVED" ? "granted" : "sent";
     } else if (event.type === "taken_over") client.fence = event.fence;
   }
 
