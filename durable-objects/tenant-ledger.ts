@@ -7,16 +7,20 @@
 import { DurableObject, RpcTarget } from "cloudflare:workers";
 import type { Command, LeaseCommand, Reserve, SetPolicy } from "../src/ledger/commands.ts";
 import { GroupCommit } from "../src/ledger/group-commit.ts";
-import type { LedgerState } from "../src/ledger/state.ts";
+import type { Lease, LedgerState } from "../src/ledger/state.ts";
 import { nextDueAtMs, preview, sweep, turn } from "../src/ledger/turn.ts";
 import type { LedgerEvent, RecordedEvent } from "../src/ledger/types.ts";
 import { type Balance, balanceOf, isHeldBy, type Reservation, reservationOf } from "../src/ledger/view.ts";
 import { nextWakeAtMs } from "../src/ledger/waiting.ts";
 import { LedgerStore } from "./ledger-store.ts";
+import { Reconciler } from "./reconciler.ts";
 import { WaitingRoom } from "./waiting-room.ts";
 
 /** An alarm that finds more due than one sweep takes comes back after this; also the stop to a hot loop. */
 const ALARM_AGAIN_MS = 1_000;
+
+/** The platform's word; one that is later than this was lost, and is set again. */
+const ALARM_LATE_MAX_MS = 60_000;
 
 /** The longest that a capture or a refusal waits for another event's write. */
 const RIDE_MAX_MS = 1_000;
@@ -38,6 +42,7 @@ export class TenantLedger extends DurableObject {
   readonly #tenant: string;
   readonly #commit = new GroupCommit();
   readonly #room = new WaitingRoom();
+  readonly #reconciler = new Reconciler();
   /** Resolves when the next write begins. */
   #nextWrite = Promise.withResolvers<void>();
   /** What the platform's alarm is set to, so that an unchanged one is never written; null for none. */
@@ -51,6 +56,7 @@ export class TenantLedger extends DurableObject {
     this.#tenant = (ctx.id.name ?? ctx.id.toString()).replace(/^v1:/, "");
     this.#store = new LedgerStore(ctx.storage.sql, (step) => ctx.storage.transactionSync(step));
     this.#state = this.#store.load();
+    this.#reconciler.begin(this.#state, Date.now());
     // Another life of this object may have died between record and alarm.
     this.#arm();
   }
@@ -106,8 +112,19 @@ export class TenantLedger extends DurableObject {
   override async alarm(): Promise<void> {
     this.#alarmAtMs = null;
     await this.#swept(() => undefined);
+    for (const lease of this.#reconciler.due(this.#state, Date.now())) this.ctx.waitUntil(this.#ask(lease));
     // Also when nothing was due: the head may have been renewed since.
     this.#arm();
+  }
+
+  /** What became of it, from those who can ask; whoever settles it meanwhile was first, and that is that. */
+  async #ask({ requestId, scope, providerRequestId }: Lease): Promise<void> {
+    try {
+      const usage = await this.ctx.exports.OutcomeQuery.ask(scope.model, providerRequestId ?? "");
+      if (usage !== null) await this.run({ type: "resolve", requestId, usage });
+    } catch (error) {
+      console.warn(JSON.stringify({ weir: "outcome_unknown", requestId, error: String(error) }));
+    }
   }
 
   #swept<T>(read: () => T): Promise<T> {
@@ -126,6 +143,7 @@ export class TenantLedger extends DurableObject {
       if (added.write !== null) this.#write(added.write);
       return { ...changed, ticket: added.ticket };
     });
+    this.#reconciler.note(events, this.#state, Date.now());
     if (events.length > 0) this.#arm();
     // A refusal promises nothing, and need not wait for its record.
     for (const event of events) if (event.type === "refused") this.#room.tell(event);
@@ -198,9 +216,15 @@ export class TenantLedger extends DurableObject {
 
   /** Moving an alarm earlier costs a round trip, so one that fires too early is left to fire and re-arm. */
   #arm(): void {
-    const dueAtMs = nextDueAtMs(this.#state);
-    if (dueAtMs === null || (this.#alarmAtMs !== null && this.#alarmAtMs <= dueAtMs)) return;
-    this.#alarmAtMs = Math.max(dueAtMs, Date.now() + ALARM_AGAIN_MS);
+    const leaseAtMs = nextDueAtMs(this.#state);
+    const askAtMs = this.#reconciler.nextAtMs();
+    const dueAtMs = askAtMs === null ? leaseAtMs : Math.min(askAtMs, leaseAtMs ?? askAtMs);
+    if (dueAtMs === null) return;
+    const nowMs = Date.now();
+    const atMs = Math.max(dueAtMs, nowMs + ALARM_AGAIN_MS);
+    const comes = this.#alarmAtMs !== null && this.#alarmAtMs + ALARM_LATE_MAX_MS > nowMs;
+    if (comes && this.#alarmAtMs !== null && this.#alarmAtMs <= atMs) return;
+    this.#alarmAtMs = atMs;
     this.#store.countAlarm();
     this.ctx.waitUntil(this.ctx.storage.setAlarm(this.#alarmAtMs));
   }

@@ -11,6 +11,7 @@ import { type Settings, settingsOf } from "./settings.ts";
 
 export { TenantLedger } from "../durable-objects/tenant-ledger.ts";
 export { AdmissionService } from "./admission-service.ts";
+export { OutcomeQuery } from "./outcome-query.ts";
 
 interface HonoEnv {
   Bindings: Cloudflare.Env;

@@ -108,7 +108,11 @@ function exchangeOf(
     line,
     meter,
     upstream,
-    asked: { stream: call.chat.stream, stripUsage: edited.stripUsage },
+    asked: {
+      stream: call.chat.stream,
+      stripUsage: edited.stripUsage,
+      stored: call.chat.members["store"] === true,
+    },
     signal,
   };
 }

@@ -1,9 +1,9 @@
-/** Reads a request body, counting as it comes: a declared length proves nothing. */
+/** Reads a body, counting as it comes: a declared length proves nothing. */
 export type ReadBody =
   | { readonly ok: true; readonly text: string }
   | { readonly ok: false; readonly reason: "too_large" | "not_utf8" };
 
-export async function readBody(request: Request, bytesMax: number): Promise<ReadBody> {
+export async function readBody(request: Request | Response, bytesMax: number): Promise<ReadBody> {
   if (request.body === null) return { ok: true, text: "" };
   const reader = request.body.getReader();
   const chunks: Uint8Array[] = [];

@@ -12,6 +12,9 @@ export const UNARY_READ_BYTES_MAX = 16 * 1024 * 1024;
 /** What is left of an answer that was generated whole is read for so long after its caller has gone: it tells the price. */
 export const DRAIN_MAX_MS = 10_000;
 
+/** For a provider to say what became of an earlier answer. */
+export const OUTCOME_TIMEOUT_MS = 10_000;
+
 /** Of a provider's request id, as recorded. */
 export const PROVIDER_REQUEST_ID_LENGTH_MAX = 200;
 

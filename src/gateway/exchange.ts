@@ -19,7 +19,7 @@ export interface Exchange {
   readonly meter: Meter;
   readonly upstream: Upstream;
   /** What the request, as sent, asked for. */
-  readonly asked: { readonly stream: boolean; readonly stripUsage: boolean };
+  readonly asked: { readonly stream: boolean; readonly stripUsage: boolean; readonly stored: boolean };
   /** The caller's own end: fires when they leave, where the runtime notices. */
   readonly signal: AbortSignal;
 }
@@ -151,8 +151,16 @@ async function relay(
     return;
   }
   const named = response.headers.get("x-request-id") ?? response.headers.get("request-id");
-  const providerRequestId = named?.slice(0, PROVIDER_REQUEST_ID_LENGTH_MAX) ?? null;
-  const running = line.send({ type: "running", requestId, fence, providerRequestId });
+  const runs = (id: string | null) =>
+    line.send({
+      type: "running",
+      requestId,
+      fence,
+      providerRequestId: id?.slice(0, PROVIDER_REQUEST_ID_LENGTH_MAX) ?? null,
+    });
+  // An answer that the provider keeps goes by its own name, which comes with its first event.
+  const running = [runs(asked.stored && asked.stream ? null : named)];
+  let unnamed = asked.stored && asked.stream;
   // Some statuses may not carry a body; whatever the provider sends then is read, and goes nowhere.
   const bodiless = response.status === 204 || response.status === 205;
   const { readable, writable } = bodiless
@@ -168,11 +176,16 @@ async function relay(
     finished: () => meter.finished,
     abort: upstream.abort,
     idleTimeoutMs: upstream.provider.idleTimeoutMs,
-    onProgress: () => heartbeat.progressed(),
+    onProgress: () => {
+      heartbeat.progressed();
+      if (!unnamed || meter.answerId === null) return;
+      unnamed = false;
+      running.push(runs(meter.answerId));
+    },
     onCallerGone: departure.happened,
   });
   heartbeat.stop();
-  await running;
+  await Promise.all(running);
   await settle(exchange, ended);
 }
 

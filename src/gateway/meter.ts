@@ -18,6 +18,8 @@ export class Meter {
   #seenOutputTokens = 0;
   /** The provider reported a failure inside its 200. */
   failed = false;
+  /** What the provider calls its answer; null until it said so. */
+  answerId: string | null = null;
   /** Payloads that could not be read. */
   malformed = 0;
   /** The chunk that ends all usage has been seen and nothing came after it, so the figure is the final one. */
@@ -88,6 +90,7 @@ export class Meter {
     if (reading.usage !== null) this.#usage = reading.usage;
     if (reading.text !== "") this.#seenOutputTokens += this.#counter.count(reading.text).tokens;
     if (reading.usage !== null || reading.text !== "") this.#staleUsage = reading.usage === null;
+    this.answerId ??= reading.answerId;
     this.final = reading.usageOnly || (this.final && reading.text === "");
     this.#finishedChoices += reading.finishedChoices;
     if (reading.error) this.failed = true;

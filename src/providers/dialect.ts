@@ -70,6 +70,8 @@ export interface Reading {
   readonly usage: Usage | null;
   /** Output text this event added: content, tool-call arguments, reasoning, refusals. */
   readonly text: string;
+  /** What the answer is called, if it says so. */
+  readonly answerId: string | null;
   /** Choices that said in this event why they ended. */
   readonly finishedChoices: number;
   /** The provider reported a failure inside a 200. */
@@ -103,5 +105,10 @@ export interface Dialect {
   readEvent(data: string): Reading;
   /** A whole unary answer. */
   readBody(text: string): Reading;
+  /**
+   * Below the provider's base URL: where an answer may be read again by its id, for the usage of a call whose end
+   * nobody saw. Null for an id that the provider does not keep.
+   */
+  outcomePath(answerId: string): string | null;
   errorBody(error: WireError): unknown;
 }

@@ -9,6 +9,7 @@ import { isRecord, type JsonRecord, listOf, parseJson, recordOf } from "./json-v
 const NOTHING: Reading = {
   usage: null,
   text: "",
+  answerId: null,
   finishedChoices: 0,
   error: false,
   usageOnly: false,
@@ -27,6 +28,7 @@ export function readChatEvent(data: string): Reading {
   return {
     usage: readings.findLast((reading) => reading.usage !== null)?.usage ?? null,
     text: readings.map((reading) => reading.text).join(""),
+    answerId: readings.find((reading) => reading.answerId !== null)?.answerId ?? null,
     finishedChoices: readings.reduce((sum, reading) => sum + reading.finishedChoices, 0),
     error: readings.some((reading) => reading.error),
     usageOnly: false,
@@ -43,11 +45,12 @@ function readPayload(text: string): Reading {
   if (trimmed === "" || trimmed === "[DONE]") return NOTHING;
   const payload = parseJson(trimmed);
   if (!isRecord(payload)) return MALFORMED;
-  const { usage, choices, error } = payload;
+  const { usage, choices, error, id } = payload;
   const failed = isRecord(error) || (typeof error === "string" && error !== "");
   return {
     usage: isRecord(usage) ? usageOf(usage) : null,
     text: listOf(choices).map(textOfChoice).join(""),
+    answerId: typeof id === "string" && id !== "" ? id : null,
     finishedChoices: listOf(choices).filter((choice) => typeof recordOf(choice)["finish_reason"] === "string")
       .length,
     error: failed,

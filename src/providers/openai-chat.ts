@@ -18,6 +18,8 @@ export const openaiChat: Dialect = {
   edit: editChat,
   readEvent: readChatEvent,
   readBody: readChatBody,
+  // Kept only of requests with `store`, under the id that each chunk bears.
+  outcomePath: (id) => (id.startsWith("chatcmpl-") ? `/chat/completions/${encodeURIComponent(id)}` : null),
   errorBody: chatErrorBody,
 };
 

@@ -11,3 +11,6 @@ export const GENERATING_PATHS: Readonly<Record<string, Dialect>> = {
 export function dialectNear(path: string): Dialect | null {
   return path.startsWith("/v1") ? openaiChat : null;
 }
+
+/** The dialects that a provider's answers may be read in, by what the policy calls it. */
+export const DIALECTS: Readonly<Record<string, readonly Dialect[]>> = { openai: [openaiChat] };

@@ -15,6 +15,7 @@ describe("reading answers", () => {
     expect(stop).toEqual({
       usage: null,
       text: "",
+      answerId: null,
       finishedChoices: 1,
       error: false,
       usageOnly: false,
@@ -57,6 +58,7 @@ describe("reading answers", () => {
     expect(reading).toEqual({
       usage: null,
       text: "hello",
+      answerId: null,
       finishedChoices: 0,
       error: false,
       usageOnly: false,

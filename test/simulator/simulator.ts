@@ -4,6 +4,7 @@
  */
 
 import { Account } from "./account.ts";
+import { envelope, usageBody } from "./chat.ts";
 import { answerChat, type Background, isWelcome, type Provider } from "./chat-answer.ts";
 import { invalidRequest, WRONG_KEY } from "./errors.ts";
 import { refuse } from "./faults.ts";
@@ -36,6 +37,10 @@ export function createSimulator(): Simulator {
       case "GET /healthz":
         return new Response("ok\n");
       default:
+        if (request.method === "GET") {
+          const stored = isWelcome(provider.settings, request) ? storedCompletion(provider, pathname) : null;
+          if (stored !== null) return stored;
+        }
         return sentBytes(provider, request.method, pathname);
     }
   };
@@ -52,6 +57,19 @@ export function createSimulator(): Simulator {
 function openProvider(env: Env): Provider {
   const settings = readSettings(env);
   return { settings, account: new Account(settings), journal: new Journal() };
+}
+
+/** A completion that was asked to be kept, once it is over: as the API gives it back. */
+function storedCompletion({ journal }: Provider, pathname: string): Response | null {
+  const number = /^\/v1\/chat\/completions\/chatcmpl-sim(\d+)$/.exec(pathname)?.[1];
+  const record = journal.records().find(({ id }) => id === `req_sim_${number}`);
+  if (record?.usage == null || !/"store"\s*:\s*true/.test(record.body)) return null;
+  const choice = { index: 0, message: { role: "assistant", content: "" }, finish_reason: "stop" };
+  return Response.json({
+    ...envelope(record.id, "chat.completion", record.model ?? "", record.startedAtMs),
+    choices: [choice],
+    usage: usageBody(record.usage),
+  });
 }
 
 function sentBytes({ journal }: Provider, method: string, pathname: string): Response {

@@ -14,6 +14,7 @@ const PURE = new Set(["ledger", "estimator", "ladder", "policy"]);
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   worker: [
     "admission-service",
+    "outcome-query",
     "gateway",
     "admin",
     "settings",
@@ -23,6 +24,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "instrument",
     "durable-objects",
   ],
+  "outcome-query": ["gateway", "policy", "providers", "settings"],
   "admission-service": ["gateway", "policy", "settings"],
   settings: ["policy", "src/gateway/virtual-key.ts"],
   gateway: [
@@ -62,6 +64,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   worker: ["hono"],
   gateway: ["jose", "uuid", "hono", "valibot", "cloudflare:sockets"],
   "admission-service": ["cloudflare:workers"],
+  "outcome-query": ["cloudflare:workers"],
   admin: ["jose", "uuid", "hono"],
   tokens: ["js-tiktoken"],
   policy: ["valibot"],
