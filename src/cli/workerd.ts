@@ -37,8 +37,9 @@ export interface Running {
   stop(): Promise<void>;
 }
 
-/** CommonJS, of which not every loader makes the same default import. */
-export const WORKERD = createRequire(import.meta.url)("workerd").default;
+/** The runtime's program: the pinned one, or another by its path. CommonJS, of which not every loader makes the same default import. */
+export const WORKERD: string =
+  process.env["WEIR_WORKERD"] ?? createRequire(import.meta.url)("workerd").default;
 
 /** For open answers to end in, once a stop was asked for. */
 const STOP_GRACE_MS = 2_000;

@@ -71,6 +71,8 @@ export interface StackOptions {
   readonly policy?: PolicyChanges;
   /** `SIM_*` settings; by default a provider that is as fast as it can be. */
   readonly simulator?: Readonly<Record<string, string>>;
+  /** The runtime under the gateway, where it is not to be the pinned one. */
+  readonly workerd?: string;
 }
 
 export interface CallOptions {
@@ -81,12 +83,12 @@ export interface CallOptions {
 
 const READY_MAX_MS = 20_000;
 
-export async function startStack({ policy, simulator = {} }: StackOptions = {}): Promise<Stack> {
+export async function startStack({ policy, simulator = {}, workerd }: StackOptions = {}): Promise<Stack> {
   const settings = { SIM_API_KEY: PROVIDER_SECRET, SIM_FIRST_TOKEN_MS: "0", SIM_TOKEN_MS: "0", ...simulator };
   const provider = await startService("simulator.ts", ["--port", "0"], settings);
   const directory = await mkdtemp(join(tmpdir(), "weir-stack-"));
   await writeFile(join(directory, "policy.json"), JSON.stringify(policyBefore(provider.url, policy)));
-  const stack = new Stack(provider, directory);
+  const stack = new Stack(provider, directory, workerd);
   try {
     await stack.restart();
   } catch (error) {
@@ -131,12 +133,14 @@ export class Stack {
   readonly stateDir: string;
   readonly #provider: Service;
   readonly #directory: string;
+  readonly #workerd: string | undefined;
   readonly #keySecret = randomBytes(32).toString("hex");
   readonly #keys = new Map<string, Promise<string>>();
   #gateway: Service | null = null;
 
-  constructor(provider: Service, directory: string) {
+  constructor(provider: Service, directory: string, workerd?: string) {
     this.#provider = provider;
+    this.#workerd = workerd;
     this.#directory = directory;
     this.stateDir = join(directory, "state");
   }
@@ -229,6 +233,7 @@ export class Stack {
       TMPDIR: this.#directory,
       WEIR_KEY_SECRET: this.#keySecret,
       PROVIDER_SIM_KEY: PROVIDER_SECRET,
+      ...(this.#workerd === undefined ? {} : { WEIR_WORKERD: this.#workerd }),
     });
   }
 
