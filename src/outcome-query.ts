@@ -10,7 +10,7 @@ import type { Usage } from "./providers/dialect.ts";
 import { DIALECTS } from "./providers/registry.ts";
 import { settingsOf } from "./settings.ts";
 
-export class OutcomeQuery extends WorkerEntrypoint<Cloudflare.Env> {
+export class OutcomeQuery extends WorkerEntrypoint {
   /** Null when the provider does not keep such answers, does not know this one, or has not finished it. */
   async ask(model: string, answerId: string): Promise<Usage | null> {
     const parsed = await settingsOf(this.env);
