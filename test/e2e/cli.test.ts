@@ -203,7 +203,12 @@ describe("key", () => {
     );
     expect(await exitCode).toBe(0);
     const key = lastLine(output.stdout);
-    const claims = { tenant: "acme", class: "batch", keyId: expect.stringMatching(/^[0-9a-f-]{36}$/) };
+    const claims = {
+      tenant: "acme",
+      class: "batch",
+      user: null,
+      keyId: expect.stringMatching(/^[0-9a-f-]{36}$/),
+    };
     expect(await verifyVirtualKey(key, SECRET, Date.now())).toEqual({ ok: true, claims });
     const days30 = 30 * 86_400_000;
     expect(await verifyVirtualKey(key, SECRET, Date.now() + days30)).toEqual({
