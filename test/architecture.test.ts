@@ -15,6 +15,14 @@ describe("the house", () => {
     expect(breaches(house)).toEqual([]);
   });
 
+  it("PLA-11 PLA-15 the ledger's shell never locks, and nothing that counts or decides looks at a clock", () => {
+    for (const [path, text] of house) {
+      const { code } = scan(text);
+      if (path.startsWith("durable-objects/")) expect(code, path).not.toContain("blockConcurrencyWhile");
+      if (path.startsWith("src/tokens/")) expect(code, path).not.toMatch(/\bDate\b|\bperformance\b/);
+    }
+  });
+
   it("has no file that nothing leads to", () => {
     const commands = Object.values(packageJson.scripts).flatMap(
       (script) => script.match(/src\/cli\/[a-z-]+\.ts/g) ?? [],

@@ -18,7 +18,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(outdir, { recursive: true, force: true }));
 
-it("the deployment is small and starts fast", async () => {
+it("PLA-12 the deployment is small and starts fast", async () => {
   const { bundleBytes, evaluationCpuMs } = await measureStartup(bundle, 5);
   console.log(`${(bundleBytes / MIB).toFixed(2)} MiB, evaluated in ${evaluationCpuMs} ms of CPU`);
   expect(bundleBytes).toBeLessThan(BUNDLE_BYTES_MAX);

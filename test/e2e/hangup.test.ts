@@ -41,7 +41,7 @@ async function expectNextAdmitted(tenant: string): Promise<void> {
   expect([next.status, await next.text()]).toMatchObject([200, expect.stringContaining("chat.completion")]);
 }
 
-describe("SET-01 a caller who leaves in the middle of a stream", () => {
+describe("SET-01 PLA-01 PLA-02 a caller who leaves in the middle of a stream", () => {
   for (const [how, tenant] of [
     ["reset", "rst"],
     ["close", "fin"],

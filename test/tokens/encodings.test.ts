@@ -161,7 +161,7 @@ describe("bounds", () => {
     expect(Math.abs(cut.tokens - whole.tokens - rest.tokens)).toBeLessThan(8);
   });
 
-  it("past the budget of one call the rest counts as its bytes", async () => {
+  it("PLA-15 past the budget of one call, which is of work and not of time, the rest counts as its bytes", async () => {
     const counter = await loadCounter("o200k_base");
     const letters = scramble(3_000_000, [...LOWER]);
     const { tokens, bounded } = counter.count(letters);
