@@ -180,3 +180,64 @@ describe("what is learnt", () => {
     expect(ledger.row("calls").capacity).toBe(4); // is 40 until up to eight more calls have ended
   });
 });
+
+describe("what was seen", () => {
+  it("SET-06 is charged, however little the last word of a cut call says", () => {
+    const ledger = new TestLedger(bucket(1_000, 0));
+    ledger.reserve("a", 100, 100);
+    ledger.run({
+      type: "capture",
+      requestId: "a",
+      fence: 1,
+      usageEventId: "1",
+      size: { inputTokens: 100, outputTokens: 50 },
+    });
+    expect(ledger.settle("a", 0, 0, "under_estimate")).toMatchObject({
+      usage: { inputTokens: 100, outputTokens: 50 },
+    });
+    expect(ledger.level()).toBe(850);
+    // The truth is the truth, and comes once.
+    expect(ledger.settle("a", 90, 40)).toMatchObject({ type: "corrected", deltaTokens: -20 });
+    expect(ledger.level()).toBe(870);
+  });
+
+  it("leaves a gauge at once: a top-up during an overrun holds only what is still to come", () => {
+    const ledger = ledgerWith(LONG, gauge("in_flight_tokens", 1_000, { name: "flight" }));
+    ledger.reserve("a", 100, 100);
+    ledger.reserve("other", 10, 0);
+    running(ledger, "a");
+    ledger.run({
+      type: "capture",
+      requestId: "a",
+      fence: 1,
+      usageEventId: "1",
+      size: { inputTokens: 100, outputTokens: 300 },
+    });
+    expect(ledger.row("flight").held).toBe(10);
+    ledger.run({ type: "top_up", requestId: "a", fence: 1, tokens: 50 });
+    expect(ledger.row("flight").held).toBe(10);
+    ledger.run({ type: "top_up", requestId: "a", fence: 1, tokens: 250 });
+    expect(ledger.row("flight").held).toBe(110);
+  });
+});
+
+describe("a debt", () => {
+  it("is not in the way of a call that takes nothing", () => {
+    const ledger = new TestLedger(bucket(100, 0));
+    ledger.reserve("a", 100, 0);
+    ledger.settle("a", 200, 0);
+    expect(ledger.reserve("counts only", 0, 0).type).toBe("reserved");
+    expect(ledger.reserve("takes", 1, 0).type).toBe("refused");
+  });
+});
+
+describe("a window", () => {
+  it("lets only so many wait for its turn as it will have room for", () => {
+    const ledger = ledgerWith(LONG, calendar(100, { name: "w", unit: "tokens", every: "hour" }));
+    ledger.nowMs = 3_599_000;
+    ledger.reserve("inside", 100, 0);
+    const waiting = ["a", "b", "c"].map((id) => ledger.reserve(id, 60, 0, { queueMs: 10_000 }));
+    expect(waiting.map(({ type }) => type)).toEqual(["queued", "refused", "refused"]);
+    expect(waiting[1]).toMatchObject({ code: "slo_infeasible", retryAfterMs: 1_000 + 3_600_000 });
+  });
+});

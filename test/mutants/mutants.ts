@@ -184,10 +184,10 @@ const ofLeases: readonly Mutant[] = [
     "if (lease.expiresAtMs > atMs) return unchanged(state, requestId, atMs);",
     "",
   ),
-  decide(
-    "resolved below what was captured",
-    "inputTokens: Math.max(usage.inputTokens, captured.inputTokens)",
-    "inputTokens: usage.inputTokens",
+  settle(
+    "settled below what was captured",
+    "outputTokens: Math.max(usage.outputTokens, captured.outputTokens)",
+    "outputTokens: usage.outputTokens",
   ),
   settle(
     "settled twice",
