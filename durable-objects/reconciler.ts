@@ -13,7 +13,7 @@ export class Reconciler {
 
   /** In memory alone: another life of the object asks from the beginning. */
   begin(state: LedgerState, nowMs: number): void {
-    for (const lease of state.reconciling) this.#consider(lease, nowMs);
+    for (const line of state.reconciling.values()) for (const lease of line) this.#consider(lease, nowMs);
   }
 
   note(events: readonly LedgerEvent[], state: LedgerState, nowMs: number): void {

@@ -132,6 +132,7 @@ function edit(state: LedgerState, lease: Lease, event: OnLease): LeaseState {
       move(state, lease, event.moves, event.atMs);
       const reconcileMs = state.policy?.reconcileAgeMaxMs ?? CLOSED_KEPT_MS;
       lease.expiresAtMs = event.atMs + (event.to === "RELEASED" ? CLOSED_KEPT_MS : reconcileMs);
+      lease.reconcileMs = reconcileMs;
       return event.to;
     }
   }
@@ -214,6 +215,7 @@ function reserve(state: LedgerState, event: Reserved): void {
     reservedAtMs: event.atMs,
     acceptMs: event.expiresAtMs - event.atMs,
     ttlMs: event.ttlMs,
+    reconcileMs: 0,
     hold: event.hold,
     state: event.state,
     captured: { inputTokens: 0, outputTokens: 0 },
@@ -244,6 +246,7 @@ function forestalledLease(requestId: string, atMs: number): Lease {
     reservedAtMs: atMs,
     acceptMs: 0,
     ttlMs: 0,
+    reconcileMs: 0,
     hold: nothing,
     state: "RELEASED",
     captured: nothing,

@@ -36,6 +36,7 @@ type LeaseRecord = readonly [
   settlement: Settlement | null,
   idempotency: Idempotency | null,
   proxied: 0 | 1,
+  reconcileMs: number,
 ];
 
 export interface Snapshot {
@@ -65,7 +66,7 @@ export function snapshot(state: LedgerState): Snapshot {
   const scopes = new Table<Scope>((scope) => JSON.stringify(scope));
   const prices = new Table<Price | null>((price) => JSON.stringify(price));
   const leases: LeaseRecord[] = [];
-  for (const queue of [...state.open.values(), state.reconciling, state.closed]) {
+  for (const queue of [...state.open.values(), ...state.reconciling.values(), state.closed]) {
     for (const lease of queue) leases.push(recordOf(lease, keys, scopes, prices));
   }
   const { nowMs, policy, generation, inFlightTokens, reconcilingTokens } = state;
@@ -153,6 +154,7 @@ function recordOf(
     lease.settlement,
     lease.idempotency,
     lease.proxied ? 1 : 0,
+    lease.reconcileMs,
   ];
 }
 
@@ -185,6 +187,7 @@ function leaseOf(record: LeaseRecord, { keys, scopes, prices }: Snapshot): Lease
     settlement: record[18],
     idempotency: record[19],
     proxied: record[20] === 1,
+    reconcileMs: record[21],
     next: null,
     previous: null,
   };

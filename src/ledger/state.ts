@@ -21,6 +21,8 @@ export interface Lease extends Node<Lease> {
   /** How long it may stay RESERVED, and how long it lives between two signs of life from then on. */
   readonly acceptMs: number;
   readonly ttlMs: number;
+  /** How long its outcome is asked after, once it is frozen; 0 before. */
+  reconcileMs: number;
   /** What is held, top-ups included; `captured` may pass it, and what passes it is the overrun. */
   hold: Size;
   state: LeaseState;
@@ -88,9 +90,9 @@ export interface LedgerState {
   readonly leases: Map<string, Lease>;
   /** The newest lease of each idempotency key that is remembered. */
   readonly byIdempotencyKey: Map<string, string>;
-  /** Leases whose holder is alive, by time-to-live. */
+  /** Leases whose holder is alive, by time-to-live; and frozen ones, by their age limit. Each line is in order. */
   readonly open: Map<number, Fifo<Lease>>;
-  readonly reconciling: Fifo<Lease>;
+  readonly reconciling: Map<number, Fifo<Lease>>;
   /** SETTLED and RELEASED, remembered for late and repeated calls. */
   readonly closed: Fifo<Lease>;
   readonly queue: Queue;
@@ -110,7 +112,7 @@ export function emptyState(): LedgerState {
     leases: new Map(),
     byIdempotencyKey: new Map(),
     open: new Map(),
-    reconciling: new Fifo(),
+    reconciling: new Map(),
     closed: new Fifo(),
     queue: {
       byId: new Map(),
@@ -135,8 +137,12 @@ export function isOpen(state: LeaseState): boolean {
 }
 
 export function openCount(state: LedgerState): number {
+  return lengthOf(state.open);
+}
+
+export function lengthOf(lines: ReadonlyMap<number, Fifo<Lease>>): number {
   let count = 0;
-  for (const queue of state.open.values()) count += queue.length;
+  for (const line of lines.values()) count += line.length;
   return count;
 }
 
@@ -151,13 +157,16 @@ export function remainingTokens(lease: Lease): number {
 
 /** The queue a lease stands in, by its state. */
 export function queueOf(state: LedgerState, lease: Lease): Fifo<Lease> {
-  if (lease.state === "RECONCILING") return state.reconciling;
   if (isClosed(lease.state)) return state.closed;
-  const ttlMs = lease.state === "RESERVED" ? lease.acceptMs : lease.ttlMs;
-  let queue = state.open.get(ttlMs);
-  if (queue === undefined) {
-    queue = new Fifo();
-    state.open.set(ttlMs, queue);
+  if (lease.state === "RECONCILING") return lineOf(state.reconciling, lease.reconcileMs);
+  return lineOf(state.open, lease.state === "RESERVED" ? lease.acceptMs : lease.ttlMs);
+}
+
+function lineOf(lines: Map<number, Fifo<Lease>>, ms: number): Fifo<Lease> {
+  let line = lines.get(ms);
+  if (line === undefined) {
+    line = new Fifo();
+    lines.set(ms, line);
   }
-  return queue;
+  return line;
 }

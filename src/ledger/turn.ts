@@ -53,7 +53,8 @@ export function sweep(state: LedgerState, nowMs: number): LedgerEvent[] {
   };
   for (const queue of state.open.values())
     expire(queue, (requestId) => ({ type: "expire", requestId, cause: "deadline" }));
-  expire(state.reconciling, (requestId) => ({ type: "resolve", requestId, usage: null }));
+  for (const queue of state.reconciling.values())
+    expire(queue, (requestId) => ({ type: "resolve", requestId, usage: null }));
   for (const requestId of overdue(state, atMs))
     events.push(step(state, { type: "leave", requestId, cause: "deadline" }, atMs));
   admitWaiters(state, atMs, events);
@@ -63,7 +64,7 @@ export function sweep(state: LedgerState, nowMs: number): LedgerEvent[] {
 /** When the next lease is due; null when none is held. */
 export function nextDueAtMs(state: LedgerState): number | null {
   let due: number | null = null;
-  for (const { head } of [...state.open.values(), state.reconciling]) {
+  for (const { head } of [...state.open.values(), ...state.reconciling.values()]) {
     if (head !== null && (due === null || head.expiresAtMs < due)) due = head.expiresAtMs;
   }
   return due;

@@ -120,6 +120,7 @@ export function snapshotFromV1(old: OldSnapshot): Snapshot {
       perRequestMaxTokens: null,
       idempotency: null,
       acceptMs: kept.ttlMs,
+      reconcileMs: old.policy?.reconcileAgeMaxMs ?? 0,
       charges: charges.map((charge) => ({ ...charge })),
       settlement: settlement === null ? null : { ...settlement, corrected: false },
       next: null,

@@ -1,7 +1,7 @@
 /** What may be read of a ledger: never the live state, always a copy made for the reader. */
 import { type Limit, scopeOf } from "../policy/limit-schema.ts";
 import { capacityOf, unitsOf } from "./limits.ts";
-import { isClosed, type LedgerState, openCount, tokensOf } from "./state.ts";
+import { isClosed, type LedgerState, lengthOf, openCount, tokensOf } from "./state.ts";
 import type { LeaseState } from "./types.ts";
 
 /** `level` is what the next request is judged against; all amounts in the limit's unit. */
@@ -60,7 +60,7 @@ export function balanceOf(state: LedgerState, tenant: string): Balance {
     limits,
     inFlight: { requests: openCount(state), tokens: state.inFlightTokens },
     queue: { length: state.queue.byId.size, tokens: state.queue.tokens },
-    reconciling: { count: state.reconciling.length, tokens: state.reconcilingTokens },
+    reconciling: { count: lengthOf(state.reconciling), tokens: state.reconcilingTokens },
   };
 }
 

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { LedgerStore, RING_SLOTS } from "../../durable-objects/ledger-store.ts";
 import { SWEEP_LEASES_MAX } from "../../src/ledger/bounds.ts";
 import type { Command } from "../../src/ledger/commands.ts";
+import { lengthOf } from "../../src/ledger/state.ts";
 import { turn } from "../../src/ledger/turn.ts";
 import { isRecorded, type LedgerEvent } from "../../src/ledger/types.ts";
 import { balanceOf } from "../../src/ledger/view.ts";
@@ -201,7 +202,7 @@ describe("alarm", () => {
       Promise.all(Array.from({ length: SWEEP_LEASES_MAX + 20 }, (__, i) => instance.run(reserve(`r${i}`)))),
     );
     vi.setSystemTime(startMs + TTL_MS);
-    const reconciling = () => inside(ledger, (sql) => recorded(sql).reconciling.length);
+    const reconciling = () => inside(ledger, (sql) => lengthOf(recorded(sql).reconciling));
     expect(await runDurableObjectAlarm(ledger)).toBe(true);
     expect(await reconciling()).toBe(SWEEP_LEASES_MAX);
     expect(await alarmOf(ledger)).toBe(startMs + TTL_MS + 1_000);

@@ -241,3 +241,14 @@ describe("a window", () => {
     expect(waiting[1]).toMatchObject({ code: "slo_infeasible", retryAfterMs: 1_000 + 3_600_000 });
   });
 });
+
+it("a lease that is frozen under a shorter age limit does not wait behind those of a longer one", () => {
+  const ledger = ledgerWith({ leaseTtlMs: 10_000, reconcileAgeMaxMs: 900_000 }, bucket(1_000, 0));
+  ledger.reserve("long", 10, 10);
+  ledger.run({ type: "expire", requestId: "long", cause: "session_lost" });
+  change(ledger, [bucket(1_000, 0)], { leaseTtlMs: 10_000, reconcileAgeMaxMs: 1_000 });
+  ledger.reserve("short", 10, 10);
+  ledger.run({ type: "expire", requestId: "short", cause: "session_lost" });
+  ledger.tick(2_000);
+  expect(ledger.sweep()).toMatchObject([{ type: "settled", requestId: "short", basis: "charge_hold" }]);
+});

@@ -117,14 +117,17 @@ function after(steps: readonly Step[], each?: (ledger: TestLedger) => void): Tes
 }
 
 /** What a snapshot has no word for, and a restart must find all the same. */
+const linesOf = (lines: LedgerState["open"]) =>
+  Object.fromEntries(
+    [...lines]
+      .filter(([, line]) => line.length > 0)
+      .map(([ms, line]) => [ms, [...line].map(({ requestId }) => requestId)]),
+  );
+
 const beside = (state: LedgerState) => ({
   keys: Object.fromEntries(state.byIdempotencyKey),
-  open: Object.fromEntries(
-    [...state.open]
-      .filter(([, queue]) => queue.length > 0)
-      .map(([ttl, queue]) => [ttl, [...queue].map(({ requestId }) => requestId)]),
-  ),
-  reconciling: [...state.reconciling].map(({ requestId }) => requestId),
+  open: linesOf(state.open),
+  reconciling: linesOf(state.reconciling),
   closed: [...state.closed].map(({ requestId }) => requestId),
   shared: [...state.limits.values()].every(
     (limit) => limit.definition === state.definitions.get(limit.definition.spec.name),

@@ -147,15 +147,15 @@ function facts(state: LedgerState): object {
       named,
       ...record.slice(16),
     ];
-    const line = lineOf(record[2], record[8], record[9]);
+    const line = lineOf(record[2], record[8], record[9], record[21]);
     lines.set(line, [...(lines.get(line) ?? []), told]);
   }
   const ordered = [...lines].toSorted(([a], [b]) => (a < b ? -1 : 1));
   return JSON.parse(JSON.stringify({ ...rest, ordered })) as object;
 }
 
-function lineOf(state: string, acceptMs: number, ttlMs: number): string {
-  if (state === "RECONCILING") return "frozen";
+function lineOf(state: string, acceptMs: number, ttlMs: number, reconcileMs: number): string {
+  if (state === "RECONCILING") return `frozen ${reconcileMs}`;
   if (state === "SETTLED" || state === "RELEASED") return "closed";
   return String(state === "RESERVED" ? acceptMs : ttlMs);
 }

@@ -14,8 +14,7 @@ export function somePolicy(chance: Chance, epoch: number, calm: boolean): Ledger
     epoch,
     queue: { lengthMax: chance.pick([3, 8]), tokensMax: chance.pick([null, 3_000]) },
     leaseTtlMs: chance.pick([4_000, 20_000, 40_000]),
-    // One age for a whole run: the ledger keeps its frozen leases in one line.
-    reconcileAgeMaxMs: 40_000,
+    reconcileAgeMaxMs: chance.pick([10_000, 40_000]),
     reconcileCharge: chance.pick(["charge_hold", "charge_captured"]),
   });
 }

@@ -197,7 +197,8 @@ class World {
       ...(state.open.values() as Iterable<Iterable<{ requestId: string; state: string }>>),
     ].flatMap((each) => [...each]))
       before.set(lease.requestId, lease.state);
-    for (const lease of state.reconciling) before.set(lease.requestId, lease.state);
+    for (const line of state.reconciling.values())
+      for (const lease of line) before.set(lease.requestId, lease.state);
     const own =
       command === null || !("requestId" in command) ? undefined : state.leases.get(command.requestId);
     if (own !== undefined) before.set(own.requestId, own.state);
