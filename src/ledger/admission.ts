@@ -126,7 +126,11 @@ export function codeOf({ limit, amount }: Demand, requestClass: RequestClass, at
   const aboveZero = levelOf(limit, atMs) >= amount * scaleOf(limit);
   if (requestClass === "batch" && spec.kind === "bucket" && spec.batchFloor > 0 && aboveZero)
     return "below_batch_floor";
-  switch (spec.unit) {
+  return exhausted(spec.unit);
+}
+
+export function exhausted(unit: Limit["unit"]): RefusalCode {
+  switch (unit) {
     case "requests":
       return "requests_exhausted";
     case "concurrency":

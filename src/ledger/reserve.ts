@@ -8,6 +8,7 @@ import {
   type Demand,
   demandsOf,
   evidenceOf,
+  exhausted,
   firstTooLarge,
   instancesFor,
   type Shortage,
@@ -140,8 +141,8 @@ function queueOrShed(
     binding === null ? behindEvidence(behind, predicted) : evidenceOf(state, binding, command.class, atMs);
   const about = { ...evidence, hold, standings };
   if (queueMs === null || predicted === null || predicted.waitMs === Infinity) {
-    const bound = binding ?? behind;
-    const code = bound === null ? "tokens_exhausted" : codeOf(bound, command.class, atMs);
+    const unit = behind?.limit.definition.spec.unit ?? "tokens";
+    const code = binding === null ? exhausted(unit) : codeOf(binding, command.class, atMs);
     return refusal(code, requestId, atMs, about);
   }
   const { lengthMax, tokensMax } = policy.queue;

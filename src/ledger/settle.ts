@@ -4,16 +4,15 @@ import { limitNameOf } from "../policy/limit-schema.ts";
 import { amountOf } from "./amounts.ts";
 import type { Settle } from "./commands.ts";
 import { type LimitState, moveOf, openLimit } from "./limits.ts";
-import { invalidState, refusal, unchanged } from "./refuse.ts";
+import { refusal, unchanged } from "./refuse.ts";
 import { type Lease, type LeaseCharge, type LedgerState, type Settlement, tokensOf } from "./state.ts";
 import type { Corrected, LedgerEvent, Move, Settled, Usage } from "./types.ts";
 
 export function decideSettle(state: LedgerState, lease: Lease, command: Settle, atMs: number): LedgerEvent {
   const { usage, basis } = command;
   if (lease.settlement !== null) return resettle(state, lease, lease.settlement, command, atMs);
-  if (lease.state === "RESERVED") return invalidState(lease, atMs);
-  // Past this line the settlement must succeed. Usage of a call that was given back is charged all the same; and
-  // what was captured was seen, whatever is left of it in the last word of a call that was cut.
+  // Past this line the settlement must succeed. Usage of a call that was given back, or that was sent before anybody
+  // said so, is charged all the same; and what was captured was seen, whatever is left of it in the last word of a call that was cut.
   const seen = basis === "exact" ? usage : atLeastCaptured(lease, usage);
   return settled(state, lease, seen, basis, atMs);
 }

@@ -7,15 +7,7 @@
  * stop the others.
  */
 import type { RequestClass } from "../policy/schema.ts";
-import {
-  bindingOf,
-  codeOf,
-  type Demand,
-  demandsOf,
-  firstTooLarge,
-  type Shortage,
-  shortages,
-} from "./admission.ts";
+import { codeOf, type Demand, demandsOf, firstTooLarge, type Shortage, shortages } from "./admission.ts";
 import { ADMIT_MAX, BATCH_LAG_MS, ROLLING_SECONDS } from "./bounds.ts";
 import { capacityOf, freesInMs, type LimitState, missing, scaleOf } from "./limits.ts";
 import { type LedgerState, tokensOf, type Waiter } from "./state.ts";
@@ -185,9 +177,10 @@ export function forecast(
     // A call larger than its gauge waits until that is empty, and no longer.
     const own = missing(limit, amount, requestClass, atMs);
     const missingLevel = limit.definition.spec.kind === "gauge" ? Math.min(own, limit.held) : own;
-    const neededLevel = missingLevel + (ahead.get(limit.key) ?? 0) * scaleOf(limit);
+    const aheadOfIt = isTakenByHolds(demand) ? (ahead.get(limit.key) ?? 0) : 0;
+    const neededLevel = missingLevel + aheadOfIt * scaleOf(limit);
     const denied = capacityOf(limit) === 0 && own > 0;
-    const inAll = amount + (ahead.get(limit.key) ?? 0);
+    const inAll = amount + aheadOfIt;
     const waitMs = denied
       ? Infinity
       : neededLevel <= 0
@@ -196,6 +189,12 @@ export function forecast(
     if (longest === null || waitMs > longest.waitMs) longest = { demand, waitMs };
   }
   return longest;
+}
+
+/** Who takes nothing of a limit, or of a window that holds do not fill, need not wait there for those ahead. */
+function isTakenByHolds({ limit: { definition }, amount }: Demand): boolean {
+  const { spec } = definition;
+  return amount > 0 && (spec.kind !== "window" || spec.stop === "hold");
 }
 
 interface Need {
@@ -255,10 +254,17 @@ export function nextWakeAtMs(state: LedgerState, atMs: number): number | null {
     const demands = demandsOf(state, command, hold, atMs);
     if (lacking.holdsBack(demands, command.class)) continue;
     const short = shortages(state, demands, command.class, atMs);
-    const binding = bindingOf(state, short);
-    if (binding === null) return atMs;
-    if (binding.freesInMs !== null) wakeAtMs = Math.min(wakeAtMs, atMs + binding.freesInMs);
+    if (short.length === 0) return atMs;
+    // The first to free, not the last: others need not wait for it any longer behind this one.
+    for (const shortage of short) wakeAtMs = Math.min(wakeAtMs, atMs + holdsBackForMs(shortage, atMs));
     lacking.add(short, command.class, atMs);
   }
   return wakeAtMs;
+}
+
+/** By refill alone, until it is met, or lacks the batch floor alone and holds back its own class only. */
+function holdsBackForMs({ limit, amount, freesInMs: untilMetMs }: Shortage, atMs: number): number {
+  const withoutFloor = missing(limit, amount, "interactive", atMs);
+  const inMs = withoutFloor > 0 ? freesInMs(limit, withoutFloor, atMs) : untilMetMs;
+  return inMs ?? Infinity;
 }

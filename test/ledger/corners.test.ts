@@ -4,6 +4,7 @@ import { CLOSED_KEPT_MS } from "../../src/ledger/bounds.ts";
 import type { Idempotency } from "../../src/ledger/commands.ts";
 import { restore, snapshot } from "../../src/ledger/snapshot.ts";
 import { isRecorded, isRider } from "../../src/ledger/types.ts";
+import { nextWakeAtMs } from "../../src/ledger/waiting.ts";
 import { bucket, calendar, gauge, rolling, slots, TestLedger } from "../support/ledger.ts";
 import { admitted, change, ledgerWith, waiting } from "./steps.ts";
 
@@ -140,6 +141,63 @@ describe("the queue", () => {
   });
 });
 
+describe("a forecast", () => {
+  const price = { inputPicoUsd: 1_000, cachedInputPicoUsd: 1_000, outputPicoUsd: 1_000 };
+  const counted = { name: "counted", unit: "requests", every: "hour" } as const;
+
+  it.each([
+    ["one that it takes nothing of", calendar(1_000, { every: "week" })],
+    ["one that only tells", calendar(10, { ...counted, stop: "never" })],
+    ["one that only what is spent fills", calendar(10, { ...counted, stop: "spent" })],
+  ])("does not wait for the next window of %s behind those who do", (_which, window) => {
+    const ledger = new TestLedger(bucket(100, 6_000), window);
+    ledger.reserve("inside", 100, 0);
+    const asking = window.unit === "nano_usd" ? { price } : {};
+    expect(ledger.reserve("ahead", 100, 0, { ...asking, queueMs: 20_000 }).type).toBe("queued");
+    expect(ledger.reserve("newcomer", 10, 0, { queueMs: 20_000 })).toMatchObject({
+      type: "queued",
+      limit: "tenant-tokens",
+      predictedWaitMs: 1_100,
+    });
+  });
+
+  it("is looked at again when the first of what is lacking is free, for whoever lacks no more", () => {
+    const ledger = new TestLedger(
+      bucket(100, 6_000, { name: "out", unit: "output_tokens" }),
+      bucket(1_000, 600, { name: "money", unit: "nano_usd" }),
+    );
+    ledger.reserve("inside", 900, 100, { price });
+    ledger.reserve("dear", 900, 100, { price, queueMs: 600_000 });
+    ledger.reserve("free of charge", 1, 50, { queueMs: 600_000 });
+    expect(nextWakeAtMs(ledger.state, ledger.nowMs)).toBe(ledger.nowMs + 1_000);
+    ledger.tick(1_000);
+    expect(ledger.sweep()).toMatchObject([{ type: "reserved", requestId: "free of charge" }]);
+  });
+});
+
+it("the queue is looked at again when a batch waiter lacks the floor alone, for it holds back no one else then", () => {
+  const ledger = ledgerWith({ leaseTtlMs: 3_600_000 }, bucket(1_000, 60, { batchFloor: 0.5 }));
+  const emptyAtMs = ledger.nowMs;
+  ledger.reserve("inside", 1_000, 0);
+  ledger.reserve("bulk", 500, 0, { class: "batch", queueMs: 3_000_000 });
+  ledger.tick(30_001);
+  ledger.reserve("interactive", 10, 0, { queueMs: 3_000_000 });
+  expect(nextWakeAtMs(ledger.state, ledger.nowMs)).toBe(emptyAtMs + 500_000);
+  ledger.nowMs = emptyAtMs + 500_000;
+  expect(ledger.sweep()).toMatchObject([{ type: "reserved", requestId: "interactive" }]);
+});
+
+it("a batch call that fits above the floor, but behind another, is not told of the floor", () => {
+  const ledger = new TestLedger(bucket(1_000, 6_000, { batchFloor: 0.2 }));
+  ledger.reserve("inside", 600, 0);
+  ledger.reserve("ahead", 300, 0, { class: "batch", queueMs: 20_000 });
+  expect(ledger.reserve("newcomer", 100, 0, { class: "batch" })).toMatchObject({
+    code: "tokens_exhausted",
+    available: 0,
+    retryAfterMs: 2_000,
+  });
+});
+
 describe("what is learnt", () => {
   it("no forecast comes from a stay that ended in waiting for the outcome", () => {
     const ledger = ledgerWith({ leaseTtlMs: 10_000, reconcileAgeMaxMs: CLOSED_KEPT_MS }, slots(1));
@@ -236,9 +294,9 @@ describe("a window", () => {
     const ledger = ledgerWith(LONG, calendar(100, { name: "w", unit: "tokens", every: "hour" }));
     ledger.nowMs = 3_599_000;
     ledger.reserve("inside", 100, 0);
-    const waiting = ["a", "b", "c"].map((id) => ledger.reserve(id, 60, 0, { queueMs: 10_000 }));
-    expect(waiting.map(({ type }) => type)).toEqual(["queued", "refused", "refused"]);
-    expect(waiting[1]).toMatchObject({ code: "slo_infeasible", retryAfterMs: 1_000 + 3_600_000 });
+    const told = ["a", "b", "c"].map((id) => ledger.reserve(id, 60, 0, { queueMs: 10_000 }));
+    expect(told.map(({ type }) => type)).toEqual(["queued", "refused", "refused"]);
+    expect(told[1]).toMatchObject({ code: "slo_infeasible", retryAfterMs: 1_000 + 3_600_000 });
   });
 });
 
