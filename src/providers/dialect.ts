@@ -4,6 +4,7 @@
  * A dialect never re-models a provider's API: bytes pass, `usage` is read.
  */
 import type { Counter } from "../tokens/counter.ts";
+import type { InputCount } from "../tokens/tally.ts";
 import type { JsonObject } from "./json-members.ts";
 
 /** Running totals as the provider reports them. Reasoning is inside output; cached and cache writes are inside input. */
@@ -40,13 +41,6 @@ export interface Malformed {
 export type Described =
   | { readonly ok: true; readonly request: ChatRequest }
   | { readonly ok: false; readonly malformed: Malformed };
-
-/** Input tokens of the rendered payload by component; `bounded` when any part is an upper bound, not a count. */
-export interface InputCount {
-  readonly inputTokens: number;
-  readonly components: Readonly<Record<string, number>>;
-  readonly bounded: boolean;
-}
 
 export interface BodyEdits {
   /** No ceiling in the body may be above this. */

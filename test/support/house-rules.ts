@@ -48,7 +48,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "type:ledger",
     "type:durable-objects",
   ],
-  providers: ["type:tokens", "type:policy"],
+  providers: ["tokens", "type:policy"],
   ladder: [],
   tokens: [],
   policy: [],

@@ -1,0 +1,54 @@
+/** A request's input, counted component by component. */
+import type { CountBudget, Counter } from "./counter.ts";
+
+/** What a prompt is made of, as far as its size is told apart. */
+export type Component = "system" | "messages" | "tools" | "outputSchema" | "images" | "audio" | "files";
+
+/** Input tokens of the rendered payload by component; `bounded` when any part is an upper bound, not a count. */
+export interface InputCount {
+  readonly inputTokens: number;
+  readonly components: Readonly<Record<Component, number>>;
+  readonly bounded: boolean;
+}
+
+/** Adds up one request. All its texts share one budget of work. */
+export class Tally {
+  readonly #counter: Counter;
+  readonly #budget: CountBudget = { spentSteps: 0 };
+  readonly #components: Record<Component, number> = {
+    system: 0,
+    messages: 0,
+    tools: 0,
+    outputSchema: 0,
+    images: 0,
+    audio: 0,
+    files: 0,
+  };
+  #bounded = false;
+
+  constructor(counter: Counter) {
+    this.#counter = counter;
+  }
+
+  add(component: Component, tokens: number): void {
+    this.#components[component] += tokens;
+  }
+
+  /** Adds what is no count but more than it can be. */
+  bound(component: Component, tokens: number): void {
+    this.add(component, tokens);
+    this.#bounded = true;
+  }
+
+  text(component: Component, text: string): void {
+    const { tokens, bounded } = this.#counter.count(text, this.#budget);
+    this.add(component, tokens);
+    this.#bounded ||= bounded;
+  }
+
+  result(): InputCount {
+    const components = { ...this.#components };
+    const inputTokens = Object.values(components).reduce((sum, tokens) => sum + tokens, 0);
+    return { inputTokens, components, bounded: this.#bounded };
+  }
+}
