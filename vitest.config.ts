@@ -1,5 +1,5 @@
 import { cloudflareTest } from "@cloudflare/vitest-plugin";
-import { defineConfig } from "vitest/config";
+import { defineConfig, type Plugin } from "vitest/config";
 
 /** Any will do. */
 const TEST_SECRETS = {
@@ -11,6 +11,18 @@ const TEST_SECRETS = {
 // The plugin looks for what wrangler.toml requires here, before it hears of the bindings below.
 Object.assign(process.env, TEST_SECRETS);
 
+/** What wrangler does with `.bin`: its bytes are the module. */
+const bytesOfBin: Plugin = {
+  name: "bytes-of-bin",
+  enforce: "pre",
+  load: (id) =>
+    id.endsWith(".bin")
+      ? `import { readFileSync } from "node:fs";
+         const file = readFileSync(${JSON.stringify(id)});
+         export default file.buffer.slice(file.byteOffset, file.byteOffset + file.length);`
+      : null,
+};
+
 export default defineConfig({
   test: {
     // Prints the run's last line; it stands beside the default reporter.
@@ -18,6 +30,7 @@ export default defineConfig({
     projects: [
       {
         // Plain Node: the pure core and everything that needs no runtime of its own.
+        plugins: [bytesOfBin],
         test: {
           name: "core",
           include: ["test/**/*.test.ts"],

@@ -8,3 +8,6 @@ export const SIMULATOR_ENTRY = fromRoot("test/simulator/worker.ts");
 export const DEMO_POLICY = fromRoot("src/cli/demo-policy.json");
 export const WRANGLER_TOML = fromRoot("wrangler.toml");
 export const STATE_HOME = fromRoot(".weir");
+
+/** The packed vocabulary of an encoding. */
+export const tableFile = (encoding: string): string => fromRoot(`src/tokens/tables/${encoding}.bin`);

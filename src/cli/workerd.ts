@@ -7,7 +7,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -58,12 +58,7 @@ exit $status
 export async function startService(service: Service): Promise<Running> {
   const workDir = await mkdtemp(join(tmpdir(), "weir-"));
   try {
-    const config = join(workDir, "config.capnp");
-    await bundleWorker({ entry: service.entry, outfile: join(workDir, "worker.js") });
-    await writeFile(config, workerdConfig(service, readCompatibility()));
-    for (const [name, text] of Object.entries(service.documents ?? {}))
-      await writeFile(join(workDir, name), text);
-    const child = spawnWorkerd(service, config);
+    const child = spawnWorkerd(service, await layOut(service, workDir));
     const running = { url: "", ended: endOf(child), stop: () => stopChild(child) };
     try {
       const port = await Promise.race([listeningPort(child), deathOf(running)]);
@@ -81,15 +76,31 @@ export async function startService(service: Service): Promise<Running> {
 }
 
 /** The configuration, which holds names and no values. */
+/** All that the runtime reads, in one directory: the bundle, what it imports as bytes, documents, configuration. */
+export async function layOut(service: Service, directory: string): Promise<string> {
+  const data = await bundleWorker({ entry: service.entry, outfile: join(directory, "worker.js") });
+  for (const [name, file] of data) await symlink(file, join(directory, name));
+  for (const [name, text] of Object.entries(service.documents ?? {}))
+    await writeFile(join(directory, name), text);
+  const config = join(directory, "config.capnp");
+  await writeFile(config, workerdConfig(service, readCompatibility(), [...data.keys()]));
+  return config;
+}
+
 export function workerdConfig(
   { bindings, documents = {}, objects }: Service,
   { date, flags }: Compatibility,
+  dataModules: readonly string[],
 ): string {
   const entries = Object.keys(bindings).map((name) => `(name = "${name}", fromEnvironment = "${name}")`);
   for (const name of Object.keys(documents)) entries.push(`(name = "${name}", text = embed "${name}")`);
   const services = [
     `(name = "main", worker = .main)`,
     `(name = "internet", network = (allow = ["public", "private"], tlsOptions = (trustBrowserCas = true)))`,
+  ];
+  const modules = [
+    `(name = "worker.js", esModule = embed "worker.js")`,
+    ...dataModules.map((name) => `(name = "${name}", data = embed "${name}")`),
   ];
   let storage = "";
   if (objects !== undefined) {
@@ -110,7 +121,9 @@ const config :Workerd.Config = (
 );
 
 const main :Workerd.Worker = (
-  modules = [(name = "worker.js", esModule = embed "worker.js")],
+  modules = [
+    ${modules.join(",\n    ")}
+  ],
   compatibilityDate = "${date}",
   compatibilityFlags = ${JSON.stringify(flags)},${storage}
   bindings = [

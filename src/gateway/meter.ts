@@ -3,7 +3,7 @@
  * usage chunk that we asked for and they did not.
  */
 import type { Dialect, Reading, Usage } from "../providers/dialect.ts";
-import type { Counter } from "../tokens/counter.ts";
+import type { Counter, RunningCount } from "../tokens/counter.ts";
 import { joined } from "./body.ts";
 import { UNARY_READ_BYTES_MAX } from "./bounds.ts";
 import { type SseFrame, SseFramer } from "./sse.ts";
@@ -11,11 +11,13 @@ import { type SseFrame, SseFramer } from "./sse.ts";
 /** What has been learnt of a call's cost so far: running totals. */
 export class Meter {
   readonly #dialect: Dialect;
-  readonly #counter: Counter;
+  /** What was seen of the output. */
+  readonly #seen: RunningCount;
   readonly #countedInputTokens: number;
   readonly #completions: number;
   #usage: Usage | null = null;
-  #seenOutputTokens = 0;
+  /** Something of an answer came, if only a word. */
+  anyOutput = false;
   /** The provider reported a failure inside its 200. */
   failed = false;
   /** What the provider calls its answer; null until it said so. */
@@ -30,7 +32,7 @@ export class Meter {
 
   constructor(dialect: Dialect, counter: Counter, countedInputTokens: number, completions: number) {
     this.#dialect = dialect;
-    this.#counter = counter;
+    this.#seen = counter.running();
     this.#countedInputTokens = countedInputTokens;
     this.#completions = completions;
   }
@@ -55,16 +57,12 @@ export class Meter {
     this.#finishedChoices = this.#completions;
   }
 
-  get anyOutput(): boolean {
-    return this.#seenOutputTokens > 0;
-  }
-
   /** The best figure there is: the provider's where it is the larger, our own count of what was seen otherwise. */
   get soFar(): Usage {
     const usage = this.#usage;
     return {
       inputTokens: usage?.inputTokens ?? this.#countedInputTokens,
-      outputTokens: Math.max(usage?.outputTokens ?? 0, this.#seenOutputTokens),
+      outputTokens: Math.max(usage?.outputTokens ?? 0, this.#seen.tokens),
       cachedInputTokens: usage?.cachedInputTokens ?? 0,
       cacheWriteTokens: usage?.cacheWriteTokens ?? 0,
       reasoningTokens: usage?.reasoningTokens ?? 0,
@@ -82,13 +80,19 @@ export class Meter {
   /** A piece of a body that cannot be parsed: all of its text counts as output. */
   readFragment(text: string): void {
     this.malformed += 1;
-    this.#seenOutputTokens += this.#counter.count(text).tokens;
+    this.#see(text);
+  }
+
+  #see(text: string): void {
+    if (text === "") return;
+    this.#seen.push(text);
+    this.anyOutput = true;
   }
 
   #take(reading: Reading): Reading {
     // Totals, never deltas: a newer figure replaces the older, and a later null clears nothing.
     if (reading.usage !== null) this.#usage = reading.usage;
-    if (reading.text !== "") this.#seenOutputTokens += this.#counter.count(reading.text).tokens;
+    this.#see(reading.text);
     if (reading.usage !== null || reading.text !== "") this.#staleUsage = reading.usage === null;
     this.answerId ??= reading.answerId;
     this.final = reading.usageOnly || (this.final && reading.text === "");

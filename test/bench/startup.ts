@@ -5,9 +5,18 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { cpus, tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { readCompatibility } from "../../src/cli/compatibility.ts";
@@ -26,7 +35,7 @@ export interface Startup {
   readonly rounds: { readonly emptyCpuMs: readonly number[]; readonly weirCpuMs: readonly number[] };
 }
 
-/** Bundles as `npm run deploy` would, without deploying. */
+/** Bundles as `npm run deploy` would, without deploying: a module, and the vocabularies' files beside it. */
 export async function deploymentBundle(outdir: string): Promise<string> {
   const args = ["deploy", "--dry-run", "--outdir", outdir];
   const wrangler = spawn(join(ROOT, "node_modules/.bin/wrangler"), args, {
@@ -48,7 +57,7 @@ export async function measureStartup(bundle: string, rounds: number): Promise<St
   }
   const [emptyCpuMs, weirCpuMs] = [median(empty), median(weir)];
   return {
-    bundleBytes: statSync(bundle).size,
+    bundleBytes: [bundle, ...tablesBeside(bundle)].reduce((sum, file) => sum + statSync(file).size, 0),
     emptyCpuMs,
     weirCpuMs,
     evaluationCpuMs: weirCpuMs - emptyCpuMs,
@@ -56,16 +65,32 @@ export async function measureStartup(bundle: string, rounds: number): Promise<St
   };
 }
 
+function tablesBeside(bundle: string): string[] {
+  const directory = dirname(bundle);
+  return readdirSync(directory)
+    .filter((file) => file.endsWith(".bin"))
+    .map((file) => join(directory, file));
+}
+
 /** CPU of a fresh runtime from its start until it listens, which it does once its modules are evaluated. */
 async function startupCpuMs(worker: { readonly file: string } | { readonly text: string }): Promise<number> {
   const directory = mkdtempSync(join(tmpdir(), "weir-startup-"));
   try {
     const module = join(directory, "worker.js");
+    const tables = "file" in worker ? tablesBeside(worker.file) : [];
+    for (const table of tables) cpSync(table, join(directory, basename(table)));
     if ("file" in worker) cpSync(worker.file, module);
     else writeFileSync(module, worker.text);
     const objects = { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir: directory };
     const service = { entry: module, host: "127.0.0.1", port: 0, bindings: {}, objects };
-    writeFileSync(join(directory, "config.capnp"), workerdConfig(service, readCompatibility()));
+    writeFileSync(
+      join(directory, "config.capnp"),
+      workerdConfig(
+        service,
+        readCompatibility(),
+        tables.map((table) => basename(table)),
+      ),
+    );
     return await cpuMsUntilListening(directory);
   } finally {
     rmSync(directory, { recursive: true, force: true });

@@ -19,8 +19,9 @@ it("the runtime's configuration names bindings and holds none of their values", 
     port: 0,
     bindings: { PROVIDER_A_KEY: "sk-secret" },
   };
-  const config = workerdConfig(service, { date: "2026-10-20", flags: ["a_flag"] });
+  const config = workerdConfig(service, { date: "2026-10-20", flags: ["a_flag"] }, ["a.bin"]);
   expect(config).toContain(`(name = "PROVIDER_A_KEY", fromEnvironment = "PROVIDER_A_KEY")`);
   expect(config).toContain(`compatibilityFlags = ["a_flag"]`);
+  expect(config).toContain(`(name = "a.bin", data = embed "a.bin")`);
   expect(config).not.toContain("sk-secret");
 });

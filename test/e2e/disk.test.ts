@@ -12,10 +12,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { bundleWorker } from "../../src/cli/bundle.ts";
-import { readCompatibility } from "../../src/cli/compatibility.ts";
 import { GATEWAY_ENTRY } from "../../src/cli/paths.ts";
-import { WORKERD, workerdConfig } from "../../src/cli/workerd.ts";
+import { layOut, WORKERD } from "../../src/cli/workerd.ts";
 import { mintVirtualKey } from "../../src/gateway/virtual-key.ts";
 import { isClosed, tokensOf } from "../../src/ledger/state.ts";
 import type { Balance, Reservation } from "../../src/ledger/view.ts";
@@ -105,11 +103,9 @@ async function onShortFiles(): Promise<Gateway> {
     documents: { WEIR_POLICY: policy() },
     objects: { binding: "TENANT_LEDGER", className: "TenantLedger", stateDir },
   };
-  await bundleWorker({ entry: GATEWAY_ENTRY, outfile: join(directory, "worker.js") });
-  await writeFile(join(directory, "WEIR_POLICY"), policy());
-  await writeFile(join(directory, "config.capnp"), workerdConfig(service, readCompatibility()));
+  const config = await layOut(service, directory);
   const options = ["--socket-addr", "http=127.0.0.1:0", "--directory-path", `state=${stateDir}`];
-  const command = [WORKERD, "serve", join(directory, "config.capnp"), ...options, "--control-fd", "3"];
+  const command = [WORKERD, "serve", config, ...options, "--control-fd", "3"];
   const child = spawn("bash", ["-c", FILE_LIMIT, "weir", ...command], {
     env: { PATH: process.env["PATH"], ...bindings },
     stdio: ["ignore", "ignore", "ignore", "pipe"],

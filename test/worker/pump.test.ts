@@ -4,12 +4,20 @@ import { SecretMask } from "../../src/gateway/mask.ts";
 import { Meter, tapFor } from "../../src/gateway/meter.ts";
 import { pump } from "../../src/gateway/pump.ts";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
+import type { Counter } from "../../src/tokens/counter.ts";
 
 const encoder = new TextEncoder();
-const perCharacter = {
+const perCharacter: Counter = {
   encoding: "o200k_base",
-  count: (text: string) => ({ tokens: text.length, bounded: false }),
-} as const;
+  digest: "",
+  count: (text) => ({ tokens: text.length, bounded: false }),
+  running: () => ({
+    tokens: 0,
+    push(text) {
+      Object.assign(this, { tokens: this.tokens + text.length });
+    },
+  }),
+};
 const meter = () => new Meter(openaiChat, perCharacter, 100, 1);
 
 const EVENT = 'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}\n\n';
