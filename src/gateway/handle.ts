@@ -50,7 +50,7 @@ export async function handle(
   if (!read.ok) return refuse(dialect, requestId, read.refusal);
   const call = await resolve(request, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
-  const counter = await loadCounter(call.target.model.encoding);
+  const counter = await loadCounter(call.target.model.encoding, policy.hash);
   const reserve = reserveCommand(requestId, dialect, call, policy, counter);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });

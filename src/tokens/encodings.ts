@@ -3,6 +3,7 @@
  * are js-tiktoken's; its encoder is not used, because its merge is quadratic and its construction takes a second.
  */
 import { BytePairCounter } from "./byte-pair-counter.ts";
+import { CountCache } from "./count-cache.ts";
 import type { Counter, EncodingName } from "./counter.ts";
 import { readVocabulary } from "./vocabulary.ts";
 
@@ -12,10 +13,15 @@ const FILES: Readonly<Record<EncodingName, () => Promise<{ readonly default: Arr
   cl100k_base: () => import("./tables/cl100k_base.bin"),
 };
 
+/** Thirteen thousand texts. */
+const CACHE_BYTES_MAX = 2 ** 21;
+
 const counters = new Map<EncodingName, Promise<Counter>>();
+/** Made when first needed: the secret may not be drawn while the module is loaded. */
+let cache: CountCache | null = null;
 
 /** One load per encoding however many requests ask at once; a failed load is forgotten, so the next request tries again. */
-export function loadCounter(name: EncodingName): Promise<Counter> {
+export function loadEncoding(name: EncodingName): Promise<Counter> {
   const known = counters.get(name);
   if (known !== undefined) return known;
   const load = FILES[name]().then((file): Counter => new BytePairCounter(name, readVocabulary(file.default)));
@@ -25,6 +31,14 @@ export function loadCounter(name: EncodingName): Promise<Counter> {
 }
 
 /** Puts another in an encoding's place, for whoever asks from now on; a call that has its counter goes on with it. */
-export function installCounter(counter: Counter): void {
+export function installEncoding(counter: Counter): void {
   counters.set(counter.encoding, Promise.resolve(counter));
+}
+
+/** The encoding with a memory of what was counted, which lasts as long as the policy does. */
+export async function loadCounter(name: EncodingName, policyHash: string): Promise<Counter> {
+  const counter = await loadEncoding(name);
+  cache ??= new CountCache(CACHE_BYTES_MAX, crypto.getRandomValues(new Uint32Array(2)));
+  cache.under(policyHash);
+  return cache.remembering(counter);
 }

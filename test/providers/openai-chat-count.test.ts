@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
 import { IMAGE_LOW_DETAIL_TOKENS, IMAGE_TOKENS_MAX } from "../../src/providers/openai-chat-media.ts";
 import type { Counter } from "../../src/tokens/counter.ts";
-import { loadCounter } from "../../src/tokens/encodings.ts";
+import { loadEncoding } from "../../src/tokens/encodings.ts";
 import type { InputCount } from "../../src/tokens/tally.ts";
 import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
 
@@ -12,7 +12,7 @@ import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
 fc.configureGlobal({ seed: 20_260_101 });
 
 describe("countInput", async () => {
-  const counter = await loadCounter("o200k_base");
+  const counter = await loadEncoding("o200k_base");
   const tokens = (text: string) => counter.count(text).tokens;
   const count = (members: Readonly<Record<string, unknown>>): InputCount =>
     openaiChat.countInput(requestOf(body(members)), counter);

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Counter } from "../../src/tokens/counter.ts";
-import { loadCounter } from "../../src/tokens/encodings.ts";
+import { loadEncoding } from "../../src/tokens/encodings.ts";
 import { ENCODINGS, plainTokens } from "./oracle.ts";
 
 /** One seed, so that a failure comes again. */
@@ -72,12 +72,12 @@ for (const encoding of ENCODINGS) {
 
   describe(`${encoding} on ordinary text`, () => {
     it.each(Object.entries(ORDINARY))("counts %s exactly as the plain encoder", async (_, text) => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       expect(counter.count(text)).toEqual({ tokens: plain(text), bounded: false });
     });
 
     it("agrees with the plain encoder on arbitrary text", async () => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       const texts = fc.oneof(
         fc.string({ unit: "binary", maxLength: 80 }),
         fc.string({
@@ -93,14 +93,14 @@ for (const encoding of ENCODINGS) {
     });
 
     it("TOK-04: takes control-token spellings for ordinary text, several tokens each", async () => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       for (const spelling of ["<|endoftext|>", "<|im_start|>", "<|endofprompt|>"]) {
         expect(counter.count(spelling).tokens).toBeGreaterThan(2);
       }
     });
 
     it("TOK-05: counts a lone surrogate as U+FFFD", async () => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       for (const lone of ["\ud83d", "\ude00"]) {
         expect(counter.count(`x${lone}y`)).toEqual(counter.count("x\ufffdy"));
       }
@@ -109,7 +109,7 @@ for (const encoding of ENCODINGS) {
 
   describe(`${encoding} on text made to be slow`, () => {
     it.each(Object.entries(PATHOLOGICAL))("TOK-01: %s is counted in bounded time", async (_, text) => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       const startedAt = performance.now();
       const { tokens } = counter.count(text);
       expect(performance.now() - startedAt).toBeLessThan(PATHOLOGICAL_MS_MAX);
@@ -118,14 +118,14 @@ for (const encoding of ENCODINGS) {
     });
 
     it("TOK-02: a million of one punctuation mark is no overflow", async () => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       const { tokens } = counter.count("^".repeat(1_000_000));
       expect(tokens).toBeGreaterThanOrEqual(plain("^".repeat(400)) * 2500 * 0.99);
       expect(tokens).toBeLessThan(1_000_000);
     });
 
     it("never overflows, however long one run of marks is", async () => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       expect(counter.count("\u0301".repeat(9_000_000)).bounded).toBe(true);
     });
   });
@@ -133,7 +133,7 @@ for (const encoding of ENCODINGS) {
 
 describe("bounds", () => {
   it("TOK-01: a megabyte of one character is counted exactly", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     // The longest tokens that such runs become divide a power of two, so the whole run's count is known.
     for (const [letter, perToken] of [
       ["a", 8],
@@ -149,7 +149,7 @@ describe("bounds", () => {
   });
 
   it("a run that is cut, which none below a megabyte is, falls short of nothing", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     const letters = scramble(1_500_000, [...LOWER]);
     const whole = counter.count(letters);
     const halves = [counter.count(letters.slice(0, 750_000)), counter.count(letters.slice(750_000))];
@@ -164,7 +164,7 @@ describe("bounds", () => {
   });
 
   it("PLA-15 past the budget of one call, which is of work and not of time, the rest counts as its bytes", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     const letters = scramble(8_000_000, [...LOWER]);
     const { tokens, bounded } = counter.count(letters);
     expect(bounded).toBe(true);
@@ -173,7 +173,7 @@ describe("bounds", () => {
   });
 
   it("texts counted on one budget share it, and one that comes alone has its own", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     const letters = scramble(16_000, [...LOWER]);
     const alone = counter.count(letters);
     const budget = { spentSteps: 0 };
@@ -184,7 +184,7 @@ describe("bounds", () => {
   });
 
   it("work is counted alike whatever was counted before, and twice the text is twice the work", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     const steps = (text: string) => {
       const budget = { spentSteps: 0 };
       counter.count(text, budget);
@@ -201,7 +201,7 @@ describe("bounds", () => {
   });
 
   it("gives the same answer every time, whatever was counted before", async () => {
-    const counter = await loadCounter("cl100k_base");
+    const counter = await loadEncoding("cl100k_base");
     const text = scramble(30_000, [...LOWER]);
     const first = counter.count(text);
     counter.count("a".repeat(5000));
@@ -209,7 +209,7 @@ describe("bounds", () => {
   });
 
   it("TOK-03: 4,000 deltas cost as much as their text, not as its square", async () => {
-    const counter = await loadCounter("o200k_base");
+    const counter = await loadEncoding("o200k_base");
     const startedAt = performance.now();
     const running = counter.running();
     for (let i = 1; i <= 4000; i++) {
@@ -223,9 +223,9 @@ describe("bounds", () => {
 
 describe("loading", () => {
   it("loads each encoding once however many ask", async () => {
-    const [a, b]: Counter[] = await Promise.all([loadCounter("o200k_base"), loadCounter("o200k_base")]);
+    const [a, b]: Counter[] = await Promise.all([loadEncoding("o200k_base"), loadEncoding("o200k_base")]);
     expect(a).toBe(b);
     expect(a?.encoding).toBe("o200k_base");
-    expect(await loadCounter("cl100k_base")).not.toBe(a);
+    expect(await loadEncoding("cl100k_base")).not.toBe(a);
   });
 });

@@ -4,7 +4,7 @@
  */
 import { describe, expect, it } from "vitest";
 import type { Counter, EncodingName } from "../../src/tokens/counter.ts";
-import { loadCounter } from "../../src/tokens/encodings.ts";
+import { loadEncoding } from "../../src/tokens/encodings.ts";
 import { Corpus, KINDS } from "../bench/support/corpora.ts";
 import { ENCODINGS, plainTokens } from "./oracle.ts";
 
@@ -97,7 +97,7 @@ describe.each(ENCODINGS)("%s", (encoding: EncodingName) => {
   it.each(Object.keys(MAKERS))(
     "counts as js-tiktoken does: %s",
     async (kind) => {
-      const counter = await loadCounter(encoding);
+      const counter = await loadEncoding(encoding);
       const make = MAKERS[kind] as (dice: Dice) => string;
       const dice = new Dice(20_260_101);
       const wrong: unknown[] = [];
