@@ -41,8 +41,8 @@ export async function bundleWorker({
 function bytesBeside(data: Map<string, string>): Plugin {
   return {
     name: "bytes-beside",
-    setup: ({ onResolve }) => {
-      onResolve({ filter: /\.bin$/ }, ({ path, resolveDir }) => {
+    setup: (bundling) => {
+      bundling.onResolve({ filter: /\.bin$/ }, ({ path, resolveDir }) => {
         const name = basename(path);
         data.set(name, resolve(resolveDir, path));
         return { path: `./${name}`, external: true };
