@@ -15,7 +15,7 @@ import { evolve } from "../src/ledger/evolve.ts";
 import { restore, type Snapshot, snapshot } from "../src/ledger/snapshot.ts";
 import { emptyState, type LedgerState } from "../src/ledger/state.ts";
 import type { RecordedEvent } from "../src/ledger/types.ts";
-import { eventFromV1, snapshotFromV1 } from "../src/ledger/upgrade.ts";
+import { eventFromV1, eventFromV2, snapshotFromV1, snapshotFromV2 } from "../src/ledger/upgrade.ts";
 
 /** Rows kept in the ring. */
 export const RING_SLOTS = 4_096;
@@ -55,6 +55,18 @@ const MIGRATIONS: readonly Migration[] = [
       const old = JSON.parse(checkpoint.data) as Parameters<typeof snapshotFromV1>[0];
       writeCheckpoint(sql, checkpoint.seq, JSON.stringify(snapshotFromV1(old)));
     }
+  },
+  (sql) => {
+    const batches = sql.exec<{ slot: number; events: string }>("SELECT slot, events FROM batch").toArray();
+    for (const { slot, events } of batches) {
+      const upgraded = (JSON.parse(events) as Parameters<typeof eventFromV2>[0][]).map(eventFromV2);
+      sql.exec("UPDATE batch SET events = ? WHERE slot = ?", JSON.stringify(upgraded), slot);
+    }
+    const checkpoint = readCheckpoint(sql);
+    sql.exec("DELETE FROM checkpoint");
+    if (checkpoint === null) return;
+    const old = JSON.parse(checkpoint.data) as Parameters<typeof snapshotFromV2>[0];
+    writeCheckpoint(sql, checkpoint.seq, JSON.stringify(snapshotFromV2(old)));
   },
 ];
 

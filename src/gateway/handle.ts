@@ -127,7 +127,7 @@ function reserveCommand(
   counter: Counter,
 ): Reserve {
   const { chat, caller, target, route, routeName, asking } = call;
-  const counted = dialect.countInput(chat, counter).inputTokens;
+  const counted = dialect.countInput(chat, counter);
   const ceiling = outputCeiling(call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
   // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
@@ -141,7 +141,15 @@ function reserveCommand(
     policyEpoch: policy.epoch,
     scope: scopeOf(caller, asking.class, routeName, target),
     class: asking.class,
-    inputTokens: target.estimated ? Math.ceil(counted * UNKNOWN_MODEL_SAFETY) : counted,
+    inputTokens: target.estimated
+      ? Math.ceil(counted.inputTokens * UNKNOWN_MODEL_SAFETY)
+      : counted.inputTokens,
+    counted: {
+      basis: target.estimated ? "estimated" : counted.bounded ? "bounded" : "counted",
+      vocabulary: `${counter.encoding}@${counter.digest}`,
+      components: Object.fromEntries(Object.entries(counted.components).filter(([, tokens]) => tokens > 0)),
+      presumedDrift: target.model.presumedDrift,
+    },
     maxOutputTokens: perCompletion * chat.completions,
     outputDeclared: declared,
     price: resolvePrice(target.model),

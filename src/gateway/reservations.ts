@@ -229,6 +229,7 @@ async function reserveCommand(
     scope: scopeOf(caller, requestClass, asked.route, target),
     class: requestClass,
     inputTokens: asked.inputTokens,
+    counted: null,
     maxOutputTokens: Math.min(asked.maxOutputTokens, target.model.maxOutputTokens),
     outputDeclared: true,
     price: resolvePrice(target.model),

@@ -30,6 +30,9 @@ export const RETRY_AFTER_MIN_MS = 1_000;
 /** Weight of the newest settlement in the running means that forecasts are made from. */
 export const MEAN_WEIGHT = 0.1;
 
+/** Models whose drift is kept; a policy that names more forgets the one longest not heard of. */
+export const DRIFTS_MAX = 512;
+
 /** A forecast that reaches further is not worth more. */
 export const RETRY_AFTER_MAX_MS = 60_000;
 

@@ -24,8 +24,10 @@ export interface Reserve {
   readonly policyEpoch: number;
   readonly scope: Scope;
   readonly class: RequestClass;
-  /** As counted; already what will be sent. */
+  /** As counted, or as the caller says; of what will be sent. */
   readonly inputTokens: number;
+  /** How they were counted; null for the caller's own word, which is taken as it is. */
+  readonly counted: Counted | null;
   /** The most output the request can produce, completions multiplied in. */
   readonly maxOutputTokens: number;
   /** False when nobody declared the ceiling: then it is a bound to clip, not a promise to keep. */
@@ -42,6 +44,21 @@ export interface Reserve {
   /** How long it may wait for room; null to be refused instead. */
   readonly queueMs: number | null;
   readonly idempotency: Idempotency | null;
+}
+
+/** Where an input's count comes from, and what it is made of. */
+export interface Counted {
+  /**
+   * `counted` by our own vocabulary; `bounded` from above, in part at least; `estimated` by a vocabulary that is only
+   * assumed; `asked` of whoever will bill it.
+   */
+  readonly basis: "counted" | "bounded" | "estimated" | "asked";
+  /** Names the vocabulary, as packed. */
+  readonly vocabulary: string;
+  /** Tokens by part of the prompt; those that are not there are none. */
+  readonly components: Readonly<Record<string, number>>;
+  /** What is billed for a counted token of this model, as long as nothing was learnt about it. */
+  readonly presumedDrift: number;
 }
 
 /** A caller's word that two requests are one. */

@@ -2,10 +2,12 @@
  * Folds one event into the state, in place. It never decides and never fails: whatever could go wrong
  * was settled when the event was made, so memory after a restart is this function over the record.
  */
+import { learnDrift } from "../estimator/drift.ts";
 import { limitNameOf } from "../policy/limit-schema.ts";
 import {
   CLOSED_KEPT_MAX,
   CLOSED_KEPT_MS,
+  DRIFTS_MAX,
   FORGET_PER_LEASE,
   INSTANCES_LOOKED_AT,
   MEAN_WEIGHT,
@@ -146,6 +148,7 @@ function settle(state: LedgerState, lease: Lease, event: Settled): void {
   lease.expiresAtMs = atMs + CLOSED_KEPT_MS;
   // What nobody could tell teaches nothing, and neither does what was given back before.
   if (basis === "charge_hold" || basis === "charge_captured" || lease.state === "RELEASED") return;
+  if (basis === "exact") learnBill(state, lease, usage.inputTokens);
   const { means } = state;
   means.outputTokens = approach(means.outputTokens, usage.outputTokens);
   if (heldTokens > 0) means.refundShare = approach(means.refundShare, refundedTokens / heldTokens);
@@ -156,6 +159,17 @@ function settle(state: LedgerState, lease: Lease, event: Settled): void {
     const limit = state.limits.get(charge.limit);
     if (limit !== undefined) observe(limit, stayMs, atMs);
   }
+}
+
+/** The model that was taught moves to the back. */
+function learnBill(state: LedgerState, { scope, countedTokens }: Lease, billedTokens: number): void {
+  if (countedTokens === null || countedTokens === 0 || billedTokens === 0) return;
+  const { drifts } = state;
+  const known = drifts.get(scope.model);
+  drifts.delete(scope.model);
+  drifts.set(scope.model, learnDrift(known, countedTokens, billedTokens));
+  const [oldest] = drifts.keys();
+  if (drifts.size > DRIFTS_MAX && oldest !== undefined) drifts.delete(oldest);
 }
 
 const approach = (mean: number, value: number): number =>
@@ -212,6 +226,7 @@ function reserve(state: LedgerState, event: Reserved): void {
     price: event.price,
     perRequestMaxTokens: event.perRequestMaxTokens,
     idempotency: event.idempotency,
+    countedTokens: event.counted?.basis === "counted" ? event.counted.inputTokens : null,
     reservedAtMs: event.atMs,
     acceptMs: event.expiresAtMs - event.atMs,
     ttlMs: event.ttlMs,
@@ -243,6 +258,7 @@ function forestalledLease(requestId: string, atMs: number): Lease {
     price: null,
     perRequestMaxTokens: null,
     idempotency: null,
+    countedTokens: null,
     reservedAtMs: atMs,
     acceptMs: 0,
     ttlMs: 0,
@@ -269,10 +285,11 @@ function enter(state: LedgerState, lease: Lease): void {
 }
 
 function propose(state: LedgerState, event: Queued): void {
-  const { requestId, command, hold: size, atMs, deadlineAtMs } = event;
+  const { requestId, command, drift, hold: size, atMs, deadlineAtMs } = event;
   enqueue(state, {
     requestId,
     command,
+    drift,
     hold: size,
     arrivedAtMs: atMs,
     deadlineAtMs,

@@ -1,4 +1,5 @@
 /** Admission: all limits in one step, or none; and what becomes of a request that fits, but not now. */
+import { billedTokens, driftOf } from "../estimator/drift.ts";
 import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 import {
@@ -32,24 +33,25 @@ export function decideReserve(state: LedgerState, command: Reserve, atMs: number
   const repeat = repeated(state, command, atMs);
   if (repeat !== null) return repeat;
 
-  const hold = holdOf(state, command, atMs);
+  const drift = driftFor(state, command);
+  const hold = holdOf(state, command, drift, atMs);
   const demands = demandsOf(state, command, hold, atMs);
   const tooLarge = tooLargeFor(command, hold, demands, atMs);
   if (tooLarge !== null) return tooLarge;
   const short = shortages(state, demands, command.class, atMs);
   const behind = short.length > 0 ? null : isBehindSomebody(state, demands, command.class, atMs);
   if (short.length > 0 || behind !== null)
-    return queueOrShed(state, command, policy, { hold, demands, short, behind }, atMs);
+    return queueOrShed(state, command, policy, { drift, hold, demands, short, behind }, atMs);
 
   // Past this line the reservation must succeed.
-  return reserved(command, policy, hold, demands, { atMs, waitedMs: null });
+  return reserved(command, policy, { drift, hold, demands }, { atMs, waitedMs: null });
 }
 
 /** A waiter's turn has come. */
 export function decideAdmit(state: LedgerState, { requestId }: Admit, atMs: number): LedgerEvent {
   const waiter = state.queue.byId.get(requestId);
   if (waiter === undefined || state.policy === null) return unchanged(state, requestId, atMs);
-  const { command, hold, arrivedAtMs } = waiter;
+  const { command, drift, hold, arrivedAtMs } = waiter;
   const demands = demandsOf(state, command, hold, atMs);
   const waitedMs = atMs - arrivedAtMs;
   // The policy may have changed meanwhile.
@@ -57,7 +59,7 @@ export function decideAdmit(state: LedgerState, { requestId }: Admit, atMs: numb
   if (tooLarge !== null) return { ...tooLarge, waitedMs };
   if (shortages(state, demands, command.class, atMs).length > 0) return unchanged(state, requestId, atMs);
   // Past this line the reservation must succeed.
-  return reserved(command, state.policy, hold, demands, { atMs, waitedMs });
+  return reserved(command, state.policy, { drift, hold, demands }, { atMs, waitedMs });
 }
 
 /** The answer to an id or a key that is known; null for a request that is new. */
@@ -80,9 +82,16 @@ function repeated(state: LedgerState, command: Reserve, atMs: number): LedgerEve
   return refusal("request_in_progress", requestId, atMs, { state: lease?.state ?? "PROPOSED" });
 }
 
+/** What is expected to be billed for each token of the input. */
+function driftFor(state: LedgerState, { counted, scope }: Reserve): number {
+  if (counted === null || counted.basis === "asked") return 1;
+  return driftOf(state.drifts.get(scope.model), counted.presumedDrift);
+}
+
 /** What to hold: the input, and the most output that the request may bring. */
-function holdOf(state: LedgerState, command: Reserve, atMs: number): Size {
-  const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens, price } = command;
+function holdOf(state: LedgerState, command: Reserve, drift: number, atMs: number): Size {
+  const inputTokens = billedTokens(command.inputTokens, drift);
+  const { maxOutputTokens, outputDeclared, perRequestMaxTokens, price } = command;
   // What is left for output beside this input, in each limit that counts it: a ceiling that nobody declared fits them all.
   let roomTokens = perRequestMaxTokens === null ? Infinity : perRequestMaxTokens - inputTokens;
   if (!outputDeclared) {
@@ -118,6 +127,7 @@ function tooLargeFor(command: Reserve, hold: Size, demands: readonly Demand[], a
 }
 
 interface NotNow {
+  readonly drift: number;
   readonly hold: Size;
   readonly demands: readonly Demand[];
   readonly short: readonly Shortage[];
@@ -130,7 +140,7 @@ function queueOrShed(
   state: LedgerState,
   command: Reserve,
   policy: LedgerPolicy,
-  { hold, demands, short, behind }: NotNow,
+  { drift, hold, demands, short, behind }: NotNow,
   atMs: number,
 ): Queued | Refused {
   const { requestId, queueMs } = command;
@@ -157,6 +167,7 @@ function queueOrShed(
     atMs,
     requestId,
     command,
+    drift,
     hold,
     limit: predicted.demand.limit.key,
     predictedWaitMs: predicted.waitMs,
@@ -176,11 +187,10 @@ const behindEvidence = (behind: Demand | null, predicted: Forecast | null) => ({
 function reserved(
   command: Reserve,
   policy: LedgerPolicy,
-  hold: Size,
-  demands: readonly Demand[],
+  { drift, hold, demands }: Pick<NotNow, "drift" | "hold" | "demands">,
   { atMs, waitedMs }: { readonly atMs: number; readonly waitedMs: number | null },
 ): Reserved {
-  const { requestId, scope, price, perRequestMaxTokens, idempotency } = command;
+  const { requestId, scope, price, perRequestMaxTokens, idempotency, counted, inputTokens } = command;
   // Whoever waited may have gone, and must say that it is sending.
   const dispatched = command.dispatch && waitedMs === null;
   const ttlMs = policy.leaseTtlMs;
@@ -196,6 +206,7 @@ function reserved(
     scope,
     class: command.class,
     policyHash: policy.hash,
+    counted: counted === null ? null : { ...counted, inputTokens, drift },
     hold,
     price,
     perRequestMaxTokens,

@@ -2,6 +2,7 @@
  * The state as plain data and back: what a checkpoint holds. `restore(snapshot(state))` is `state`, but for
  * the queue, which nobody was promised. Leases are tuples, because a restart reads ten thousand of them.
  */
+import type { Drift } from "../estimator/drift.ts";
 import type { Limit, Scope } from "../policy/limit-schema.ts";
 import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
@@ -37,6 +38,7 @@ type LeaseRecord = readonly [
   idempotency: Idempotency | null,
   proxied: 0 | 1,
   reconcileMs: number,
+  countedTokens: number | null,
 ];
 
 export interface Snapshot {
@@ -44,6 +46,8 @@ export interface Snapshot {
   readonly policy: LedgerPolicy | null;
   readonly generation: number;
   readonly means: Means;
+  /** By model, in the order in which they were taught. */
+  readonly drifts: readonly (readonly [string, Drift])[];
   readonly inFlightTokens: number;
   readonly reconcilingTokens: number;
   readonly definitions: readonly {
@@ -75,6 +79,7 @@ export function snapshot(state: LedgerState): Snapshot {
     policy,
     generation,
     means: { ...state.means },
+    drifts: [...state.drifts],
     inFlightTokens,
     reconcilingTokens,
     definitions: [...state.definitions.values()].map((definition) => ({ ...definition })),
@@ -108,6 +113,7 @@ export function restore(from: Snapshot): LedgerState {
     state.leases.set(lease.requestId, lease);
     queueOf(state, lease).push(lease);
   }
+  for (const [model, drift] of from.drifts) state.drifts.set(model, drift);
   for (const [key, requestId] of from.idempotencyKeys) state.byIdempotencyKey.set(key, requestId);
   const { nowMs, policy, generation, means, inFlightTokens, reconcilingTokens } = from;
   return Object.assign(state, {
@@ -155,6 +161,7 @@ function recordOf(
     lease.idempotency,
     lease.proxied ? 1 : 0,
     lease.reconcileMs,
+    lease.countedTokens,
   ];
 }
 
@@ -188,6 +195,7 @@ function leaseOf(record: LeaseRecord, { keys, scopes, prices }: Snapshot): Lease
     idempotency: record[19],
     proxied: record[20] === 1,
     reconcileMs: record[21],
+    countedTokens: record[22],
     next: null,
     previous: null,
   };

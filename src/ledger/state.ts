@@ -1,4 +1,5 @@
 /** A ledger in memory. Only `evolve` changes it. */
+import type { Drift } from "../estimator/drift.ts";
 import type { Scope } from "../policy/limit-schema.ts";
 import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
@@ -17,6 +18,8 @@ export interface Lease extends Node<Lease> {
   readonly price: Price | null;
   readonly perRequestMaxTokens: number | null;
   readonly idempotency: Idempotency | null;
+  /** What was counted of the input, where its bill teaches something about counting; else null. */
+  readonly countedTokens: number | null;
   readonly reservedAtMs: number;
   /** How long it may stay RESERVED, and how long it lives between two signs of life from then on. */
   readonly acceptMs: number;
@@ -55,6 +58,7 @@ export interface Settlement {
 export interface Waiter extends Node<Waiter> {
   readonly requestId: string;
   readonly command: Reserve;
+  readonly drift: number;
   readonly hold: Size;
   readonly arrivedAtMs: number;
   readonly deadlineAtMs: number;
@@ -97,6 +101,8 @@ export interface LedgerState {
   readonly closed: Fifo<Lease>;
   readonly queue: Queue;
   means: Means;
+  /** By model; the one that was longest not taught comes first. */
+  readonly drifts: Map<string, Drift>;
   /** Tokens of open holds that have not been captured, and of the frozen ones. */
   inFlightTokens: number;
   reconcilingTokens: number;
@@ -122,6 +128,7 @@ export function emptyState(): LedgerState {
       nextDeadlineAtMs: Infinity,
     },
     means: { stayMs: 0, outputTokens: 0, refundShare: 0 },
+    drifts: new Map(),
     inFlightTokens: 0,
     reconcilingTokens: 0,
   };

@@ -25,7 +25,7 @@
 import type { Scope } from "../policy/limit-schema.ts";
 import type { LedgerPolicy, Price } from "../policy/resolve.ts";
 import type { RequestClass } from "../policy/schema.ts";
-import type { Expire, Idempotency, ReleaseEvidence, Reserve, Size, Usage } from "./commands.ts";
+import type { Counted, Expire, Idempotency, ReleaseEvidence, Reserve, Size, Usage } from "./commands.ts";
 
 export type { Size, Usage };
 
@@ -87,6 +87,8 @@ export interface Reserved extends LeaseEvent {
   readonly scope: Scope;
   readonly class: RequestClass;
   readonly policyHash: string;
+  /** What the input half of the hold was made from: what was counted, and the drift it was multiplied by. */
+  readonly counted: (Counted & { readonly inputTokens: number; readonly drift: number }) | null;
   readonly hold: Size;
   readonly price: Price | null;
   readonly perRequestMaxTokens: number | null;
@@ -105,6 +107,8 @@ export interface Queued extends EventBase {
   readonly type: "queued";
   readonly requestId: string;
   readonly command: Reserve;
+  /** The drift that its hold was made with. */
+  readonly drift: number;
   readonly hold: Size;
   /** What was in its way, and is the forecast's ground. */
   readonly limit: string;

@@ -76,6 +76,7 @@ export function eventFromV1(event: OldEvent): RecordedEvent {
         perRequestMaxTokens: null,
         waitedMs: 0,
         idempotency: null,
+        counted: null,
       };
     }
     case "ran":
@@ -119,6 +120,7 @@ export function snapshotFromV1(old: OldSnapshot): Snapshot {
       price: null,
       perRequestMaxTokens: null,
       idempotency: null,
+      countedTokens: null,
       acceptMs: kept.ttlMs,
       reconcileMs: old.policy?.reconcileAgeMaxMs ?? 0,
       charges: charges.map((charge) => ({ ...charge })),
@@ -133,6 +135,23 @@ export function snapshotFromV1(old: OldSnapshot): Snapshot {
   const means = { stayMs: old.meanStayMs, outputTokens: 0, refundShare: 0 };
   return snapshot(Object.assign(state, { nowMs, generation, inFlightTokens, reconcilingTokens, means }));
 }
+
+/** The second version did not say how an input was counted, and learnt nothing of its bills. */
+export function eventFromV2(event: RecordedEvent): RecordedEvent {
+  return event.type === "reserved" ? { ...event, counted: event.counted ?? null } : event;
+}
+
+export function snapshotFromV2(old: Omit<Snapshot, "drifts"> & Partial<Snapshot>): Snapshot {
+  const leases = old.leases.map(
+    (lease) =>
+      [...lease.slice(0, LEASE_MEMBERS_V2), lease[LEASE_MEMBERS_V2] ?? null] as unknown as LeaseRecord,
+  );
+  return { drifts: [], ...old, leases };
+}
+
+const LEASE_MEMBERS_V2 = 22;
+
+type LeaseRecord = Snapshot["leases"][number];
 
 function policyFromV1(old: OldPolicy): LedgerPolicy {
   return {

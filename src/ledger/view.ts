@@ -30,6 +30,8 @@ export interface Balance {
   readonly inFlight: { readonly requests: number; readonly tokens: number };
   readonly queue: { readonly length: number; readonly tokens: number };
   readonly reconciling: { readonly count: number; readonly tokens: number };
+  /** Of each model whose bills have taught something: billed to counted input, over so many of them. */
+  readonly drift: readonly { readonly model: string; readonly ratio: number; readonly samples: number }[];
 }
 
 export function balanceOf(state: LedgerState, tenant: string): Balance {
@@ -61,6 +63,11 @@ export function balanceOf(state: LedgerState, tenant: string): Balance {
     inFlight: { requests: openCount(state), tokens: state.inFlightTokens },
     queue: { length: state.queue.byId.size, tokens: state.queue.tokens },
     reconciling: { count: lengthOf(state.reconciling), tokens: state.reconcilingTokens },
+    drift: [...state.drifts].map(([model, { samples, countedTokens, billedTokens }]) => ({
+      model,
+      ratio: billedTokens / countedTokens,
+      samples,
+    })),
   };
 }
 

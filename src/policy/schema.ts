@@ -58,6 +58,8 @@ const Model = v.strictObject({
   contextTokens: v.pipe(amount, v.minValue(1)),
   maxOutputTokens: v.pipe(amount, v.minValue(1)),
   aliases: v.optional(v.array(name), []),
+  /** Billed to counted input, until the model's bills have taught it: above 1 where the vocabulary is not its own. */
+  presumedDrift: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0.5), v.maxValue(2.5)), 1),
   /** USD per million tokens. */
   price: v.optional(v.strictObject({ input: price, cachedInput: v.optional(price), output: price })),
 });

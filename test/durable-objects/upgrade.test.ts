@@ -66,7 +66,7 @@ it.each([1, 3])(
   async (parts) => {
     const ledger = await storedByV1(parts);
     await expectAsItWas(ledger);
-    expect(await version(ledger)).toBe(2);
+    expect(await version(ledger)).toBe(3);
   },
 );
 

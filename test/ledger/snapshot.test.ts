@@ -178,6 +178,7 @@ describe("a snapshot", () => {
                     policyHash,
                     policyEpoch,
                     inputTokens: one.amount,
+                    counted: null,
                     maxOutputTokens: one.amount >> 1,
                     outputDeclared: true,
                     perRequestMaxTokens: null,

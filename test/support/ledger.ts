@@ -121,6 +121,7 @@ export const reserveOf = (
   scope,
   class: "interactive",
   inputTokens,
+  counted: null,
   maxOutputTokens,
   outputDeclared: true,
   price: null,

@@ -302,6 +302,12 @@ export function someReserve(chance: Chance, requestId: string, policy: LedgerPol
     },
     class: requestClass,
     inputTokens: chance.once(30) ? chance.pick([0, 5_000]) : chance.between(1, 150),
+    counted: chance.pick([
+      null,
+      { basis: "counted", vocabulary: "v", components: { messages: 1 }, presumedDrift: 1 },
+      { basis: chance.pick(["bounded", "estimated"]), vocabulary: "v", components: {}, presumedDrift: 1.5 },
+      { basis: "asked", vocabulary: "", components: {}, presumedDrift: 2 },
+    ]),
     maxOutputTokens: outputDeclared
       ? chance.between(0, chance.once(40) ? 9_000 : 200)
       : chance.between(0, 3_000),

@@ -39,6 +39,7 @@ export interface ModelLease {
   readonly price: Price | null;
   readonly ceiling: number | null;
   readonly idempotency: Idempotency | null;
+  readonly countedTokens: number | null;
   readonly reservedAtMs: number;
   readonly ttlMs: number;
   readonly hold: Size;
@@ -56,8 +57,15 @@ export interface ModelLease {
   readonly place: number;
 }
 
+export interface ModelDrift {
+  readonly samples: number;
+  readonly counted: number;
+  readonly billed: number;
+}
+
 export interface ModelWaiter {
   readonly command: Reserve;
+  readonly drift: number;
   readonly hold: Size;
   readonly arrivedAtMs: number;
   readonly deadlineAtMs: number;
@@ -94,6 +102,7 @@ export class Model {
   readonly leases = new Map<string, ModelLease>();
   readonly bounds = new Map<string, Bound>();
   readonly keys = new Map<string, string>();
+  readonly drifts = new Map<string, ModelDrift>();
   #facts: Facts = {
     policy: null,
     generation: 0,
@@ -148,6 +157,22 @@ export class Model {
     this.#change({ means: { ...this.means, ...change } });
   }
 
+  /** One prompt was billed. */
+  learnBill({ scope, countedTokens }: ModelLease, billedTokens: number): void {
+    if (countedTokens === null || countedTokens === 0 || billedTokens === 0) return;
+    const { samples, counted, billed } = this.drifts.get(scope.model) ?? {
+      samples: 0,
+      counted: 0,
+      billed: 0,
+    };
+    const weight = Math.min(8_192, countedTokens);
+    this.#set(this.drifts, scope.model, {
+      samples: samples + 1,
+      counted: counted * (63 / 64) + weight,
+      billed: billed * (63 / 64) + billedTokens * (weight / countedTokens),
+    });
+  }
+
   putBound(bound: Bound): void {
     this.#set(this.bounds, bound.key, bound);
   }
@@ -185,7 +210,15 @@ export class Model {
       hold: NOTHING,
     } as const;
     const never = { price: null, ceiling: null, idempotency: null, ttlMs: 0, charges: [] } as const;
-    this.enter({ id, ...closed, ...never, reservedAtMs: this.nowMs, expiresAtMs: this.nowMs + KEPT_MS });
+    const countedTokens = null;
+    this.enter({
+      id,
+      ...closed,
+      ...never,
+      countedTokens,
+      reservedAtMs: this.nowMs,
+      expiresAtMs: this.nowMs + KEPT_MS,
+    });
   }
 
   removeWaiter(id: string): void {

@@ -22,21 +22,22 @@ export function predictReserve(model: Model, command: Reserve): LedgerEvent {
   const repeat = repeatOf(model, command);
   if (repeat !== null) return repeat;
 
-  const hold = holdOf(model, command);
+  const drift = driftOf(model, command);
+  const hold = holdOf(model, command, drift);
   const demands = model.demands(command.scope, command.price, hold);
   const large = tooLarge(command, command.perRequestMaxTokens, hold, demands);
   const where = { hold, standings: standings(model, demands, false) };
   if (large !== null) return no(model, "request_too_large", requestId, { ...large, ...where });
   const short = shortOf(model, demands, command.class);
   const behind = short.length === 0 ? isBehind(model, command, demands) : null;
-  if (short.length === 0 && behind === null) return letIn(model, command, hold, demands, null);
-  return waitOrGo(model, command, { hold, demands, short, behind }, where);
+  if (short.length === 0 && behind === null) return letIn(model, command, { drift, hold, demands }, null);
+  return waitOrGo(model, command, { drift, hold, demands, short, behind }, where);
 }
 
 export function predictAdmit(model: Model, requestId: string): LedgerEvent {
   const waiter = model.waiters.find(({ command }) => command.requestId === requestId);
   if (waiter === undefined || model.policy === null) return same(model, requestId);
-  const { command, hold, arrivedAtMs } = waiter;
+  const { command, drift, hold, arrivedAtMs } = waiter;
   const demands = model.demands(command.scope, command.price, hold);
   const large = tooLarge(command, command.perRequestMaxTokens, hold, demands);
   const waitedMs = model.nowMs - arrivedAtMs;
@@ -46,7 +47,7 @@ export function predictAdmit(model: Model, requestId: string): LedgerEvent {
     return no(model, "request_too_large", requestId, { ...large, ...where });
   }
   if (shortOf(model, demands, command.class).length > 0) return same(model, requestId);
-  return letIn(model, command, hold, demands, waitedMs);
+  return letIn(model, command, { drift, hold, demands }, waitedMs);
 }
 
 function repeatOf(model: Model, { requestId, idempotency }: Reserve): LedgerEvent | null {
@@ -64,9 +65,18 @@ function repeatOf(model: Model, { requestId, idempotency }: Reserve): LedgerEven
     : no(model, "request_in_progress", requestId, { state });
 }
 
+/** Of thirty bills that taught something the sums, each older one a sixty-fourth lighter; before that, what was presumed. */
+function driftOf(model: Model, { counted, scope }: Reserve): number {
+  if (counted === null || counted.basis === "asked") return 1;
+  const taught = model.drifts.get(scope.model);
+  if (taught === undefined || taught.samples < 30) return counted.presumedDrift;
+  return Math.max(0.5, Math.min(2.5, Math.round((taught.billed / taught.counted) * 1e4) / 1e4));
+}
+
 /** Without a declared ceiling: the most output, up to the model's own, that no limit would call too large. */
-function holdOf(model: Model, command: Reserve): Size {
-  const { inputTokens, maxOutputTokens, outputDeclared, perRequestMaxTokens, price, scope } = command;
+function holdOf(model: Model, command: Reserve, drift: number): Size {
+  const inputTokens = Math.ceil(Number((command.inputTokens * drift).toFixed(4)));
+  const { maxOutputTokens, outputDeclared, perRequestMaxTokens, price, scope } = command;
   if (outputDeclared) return { inputTokens, outputTokens: maxOutputTokens };
   const fits = (outputTokens: number) => {
     const size = { inputTokens, outputTokens };
@@ -90,13 +100,12 @@ function holdOf(model: Model, command: Reserve): Size {
 function letIn(
   model: Model,
   command: Reserve,
-  hold: Size,
-  demands: readonly Demand[],
+  { drift, hold, demands }: Pick<NotNow, "drift" | "hold" | "demands">,
   waitedMs: number | null,
 ): LedgerEvent {
   const { policy, nowMs } = model;
   if (policy === null) throw new Error("nobody is let in without a policy");
-  const { requestId, scope, price, idempotency, perRequestMaxTokens } = command;
+  const { requestId, scope, price, idempotency, perRequestMaxTokens, counted, inputTokens } = command;
   // Whoever waited must say that it is sending, and soon.
   const isSent = command.dispatch && waitedMs === null;
   const state = isSent ? "DISPATCHED" : "RESERVED";
@@ -121,7 +130,14 @@ function letIn(
     expiresAtMs,
   } as const;
   const kept = charges.map((charge) => ({ ...charge, spent: 0 }));
-  model.enter({ id: requestId, ...common, ceiling: perRequestMaxTokens, reservedAtMs: nowMs, charges: kept });
+  model.enter({
+    id: requestId,
+    ...common,
+    ceiling: perRequestMaxTokens,
+    countedTokens: counted?.basis === "counted" ? inputTokens : null,
+    reservedAtMs: nowMs,
+    charges: kept,
+  });
   return {
     type: "reserved",
     atMs: nowMs,
@@ -129,6 +145,7 @@ function letIn(
     ...common,
     rung: "FULL",
     policyHash: policy.hash,
+    counted: counted === null ? null : { ...counted, inputTokens, drift },
     perRequestMaxTokens,
     charges,
     standings: after,
@@ -137,6 +154,7 @@ function letIn(
 }
 
 interface NotNow {
+  readonly drift: number;
   readonly hold: Size;
   readonly demands: readonly Demand[];
   readonly short: readonly Demand[];
@@ -146,7 +164,7 @@ interface NotNow {
 function waitOrGo(
   model: Model,
   command: Reserve,
-  { hold, demands, short, behind }: NotNow,
+  { drift, hold, demands, short, behind }: NotNow,
   where: Pick<Refused, "hold" | "standings">,
 ): LedgerEvent {
   const { requestId, queueMs } = command;
@@ -163,12 +181,13 @@ function waitOrGo(
     return no(model, "slo_infeasible", requestId, { ...told, retryAfterMs: longest.waitMs });
   const { nowMs } = model;
   const deadlineAtMs = nowMs + queueMs;
-  model.waiters = [...model.waiters, { command, hold, arrivedAtMs: nowMs, deadlineAtMs }];
+  model.waiters = [...model.waiters, { command, drift, hold, arrivedAtMs: nowMs, deadlineAtMs }];
   return {
     type: "queued",
     atMs: nowMs,
     requestId,
     command,
+    drift,
     hold,
     limit: longest.demand.bound.key,
     predictedWaitMs: longest.waitMs,

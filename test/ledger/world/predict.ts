@@ -203,6 +203,7 @@ function book(model: Model, lease: ModelLease, usage: Usage, basis: Settled["bas
   const isKnown = basis === "exact" || basis === "under_estimate";
   // What nobody could tell teaches nothing, and neither does what was given back before, nor waiting for an outcome.
   if (isKnown && lease.state !== "RELEASED") {
+    if (basis === "exact") model.learnBill(lease, usage.inputTokens);
     const { means } = model;
     model.learn({ outputTokens: tenth(means.outputTokens, usage.outputTokens) });
     if (heldTokens > 0) model.learn({ refundShare: tenth(means.refundShare, refundedTokens / heldTokens) });
