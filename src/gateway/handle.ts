@@ -19,6 +19,7 @@ import type { ChatRequest, Dialect, EditedBody } from "../providers/dialect.ts";
 import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
+import { imagePricingOf } from "../tokens/media/image-price.ts";
 import { admit } from "./admit.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
 import { authenticate, type Caller } from "./auth.ts";
@@ -127,7 +128,8 @@ function reserveCommand(
   counter: Counter,
 ): Reserve {
   const { chat, caller, target, route, routeName, asking } = call;
-  const counted = dialect.countInput(chat, counter);
+  const images = target.model.imagePricing ?? imagePricingOf(target.estimated ? chat.model : target.id);
+  const counted = dialect.countInput(chat, counter, images);
   const ceiling = outputCeiling(call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
   // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.

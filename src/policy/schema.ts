@@ -52,12 +52,28 @@ const Provider = v.strictObject({
   idleTimeoutMs: v.optional(integer(1, DAY_MS), 300_000),
 });
 
+/** As `tokens/media/image-price.ts` names them. */
+export const IMAGE_PRICINGS = [
+  "openai-gpt-4o",
+  "openai-gpt-4o-mini",
+  "openai-gpt-5",
+  "openai-o-series",
+  "openai-computer-use",
+  "openai-mini",
+  "openai-nano",
+  "openai-o4-mini",
+  "anthropic",
+  "gemini",
+] as const;
+
 const Model = v.strictObject({
   provider: name,
   encoding: v.optional(v.picklist(["o200k_base", "cl100k_base"]), "o200k_base"),
   contextTokens: v.pipe(amount, v.minValue(1)),
   maxOutputTokens: v.pipe(amount, v.minValue(1)),
   aliases: v.optional(v.array(name), []),
+  /** How the model prices images; by default its name tells. */
+  imagePricing: v.optional(v.picklist(IMAGE_PRICINGS)),
   /** Billed to counted input, until the model's bills have taught it: above 1 where the vocabulary is not its own. */
   presumedDrift: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0.5), v.maxValue(2.5)), 1),
   /** USD per million tokens. */

@@ -4,6 +4,7 @@
  * A dialect never re-models a provider's API: bytes pass, `usage` is read.
  */
 import type { Counter } from "../tokens/counter.ts";
+import type { ImagePricing } from "../tokens/media/image-price.ts";
 import type { InputCount } from "../tokens/tally.ts";
 import type { JsonObject } from "./json-members.ts";
 
@@ -93,7 +94,8 @@ export interface Dialect {
   /** The header that carries the provider's secret, and how. */
   credential(secret: string): readonly [name: string, value: string];
   describe(text: string): Described;
-  countInput(request: ChatRequest, counter: Counter): InputCount;
+  /** `images` says how the model prices them. */
+  countInput(request: ChatRequest, counter: Counter, images: ImagePricing): InputCount;
   edit(request: ChatRequest, edits: BodyEdits): EditedBody;
   /** One SSE event's data; `[DONE]` and the like read as nothing. */
   readEvent(data: string): Reading;

@@ -3,6 +3,7 @@
  * schema, and what is not text. Nothing but a medium's own member is taken for base64, whatever it looks like.
  */
 import type { Counter } from "../tokens/counter.ts";
+import type { ImagePricing } from "../tokens/media/image-price.ts";
 import { type InputCount, Tally } from "../tokens/tally.ts";
 import type { ChatRequest } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
@@ -15,22 +16,22 @@ const MESSAGE_TOKENS = 3;
 const NAME_TOKENS = 1;
 const REPLY_PRIMER_TOKENS = 3;
 
-export function countChatInput(request: ChatRequest, counter: Counter): InputCount {
+export function countChatInput(request: ChatRequest, counter: Counter, images: ImagePricing): InputCount {
   const tally = new Tally(counter);
   const { messages, prediction } = request.members;
-  for (const message of listOf(messages)) countMessage(recordOf(message), tally);
+  for (const message of listOf(messages)) countMessage(recordOf(message), tally, images);
   tally.add("messages", REPLY_PRIMER_TOKENS);
-  countContent(recordOf(prediction)["content"], tally);
+  countContent(recordOf(prediction)["content"], tally, images);
   countTools(request.members, tally);
   countOutputSchema(request.members, tally);
   return tally.result();
 }
 
-function countMessage(message: JsonRecord, tally: Tally): void {
+function countMessage(message: JsonRecord, tally: Tally, images: ImagePricing): void {
   tally.add("messages", MESSAGE_TOKENS);
   for (const entry of Object.entries(message)) {
     const [member, value] = entry;
-    if (member === "content") countContent(value, tally);
+    if (member === "content") countContent(value, tally, images);
     else if (member === "tool_calls" && Array.isArray(value)) {
       for (const call of value) countLabelled("messages", call, tally);
     } else if (member === "audio") {
@@ -42,18 +43,18 @@ function countMessage(message: JsonRecord, tally: Tally): void {
   }
 }
 
-function countContent(content: unknown, tally: Tally): void {
+function countContent(content: unknown, tally: Tally, images: ImagePricing): void {
   if (!Array.isArray(content)) return countStrings("messages", content, tally);
   for (const part of content) {
-    if (isRecord(part)) countPart(part, tally);
+    if (isRecord(part)) countPart(part, tally, images);
     else countStrings("messages", part, tally);
   }
 }
 
-function countPart(part: JsonRecord, tally: Tally): void {
+function countPart(part: JsonRecord, tally: Tally, images: ImagePricing): void {
   for (const entry of Object.entries(part)) {
     const countMedium = MEDIA.get(entry[0]);
-    if (countMedium !== undefined) countMedium(entry[1], tally);
+    if (countMedium !== undefined) countMedium(entry[1], tally, images);
     else countMember("messages", entry, LABELS, tally);
   }
 }

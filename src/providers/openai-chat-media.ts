@@ -1,17 +1,10 @@
 /** What is not text in a chat message: priced by bounds, and its base64 never meets the tokenizer. */
+import { Base64Bytes, isDataUri } from "../tokens/media/base64-bytes.ts";
+import { type ImagePricing, imagePrice } from "../tokens/media/image-price.ts";
+import { imageSizeOf } from "../tokens/media/image-size.ts";
 import type { Tally } from "../tokens/tally.ts";
 import { type JsonRecord, recordOf } from "./json-values.ts";
 import { countMember } from "./prompt-text.ts";
-
-/**
- * OpenAI's tile formula for its large models (GPT-4o, 4.1, 4.5): 85, and 170 for each 512-pixel tile after the
- * image was fitted into 2048 x 2048 and its shorter side to 768. At most 4 x 2 tiles remain, so for those models
- * this bounds every size; low detail is one price. It is no bound for small models, which bill an image as many
- * more of their cheaper tokens (gpt-4o-mini: 2,833 at low detail, and 5,667 more a tile). There the provider's
- * usage settles the difference afterwards.
- */
-export const IMAGE_LOW_DETAIL_TOKENS = 85;
-export const IMAGE_TOKENS_MAX = 85 + 8 * 170;
 
 /**
  * Audio is read at 10 tokens a second. The length is unknown, so it is bounded by the slowest plausible byte rate:
@@ -28,25 +21,32 @@ const FILE_BYTES_PER_TOKEN = 4;
 export const UNSEEN_TOKENS = 4096;
 
 /** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
-export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally) => void> = new Map([
-  ["image_url", countImage],
-  // Billed by frames that cannot be seen from here; one image is the least, and usage settles the rest.
-  ["video_url", countImage],
-  ["input_audio", countAudio],
-  ["audio_url", countAudio],
-  ["file", countFile],
-]);
+export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally, images: ImagePricing) => void> =
+  new Map([
+    ["image_url", countImage],
+    // Billed by frames that cannot be seen from here; one image is the least, and usage settles the rest.
+    ["video_url", countImage],
+    ["input_audio", countAudio],
+    ["audio_url", countAudio],
+    ["file", countFile],
+  ]);
 
 /** What a medium is priced by; not read as text, however long. */
 const MEDIUM_CONTENT: ReadonlySet<string> = new Set(["url", "data", "file_data"]);
 
 const MEDIUM_LABELS: ReadonlySet<string> = new Set(["detail", "format", "file_id"]);
 
-/** A medium is an object, or the address alone. */
-function countImage(value: unknown, tally: Tally): void {
+/** A medium is an object, or the address alone. Only an image that is sent along shows its size. */
+function countImage(value: unknown, tally: Tally, images: ImagePricing): void {
   const image = recordOf(value);
-  if (image["detail"] === "low") tally.add("images", IMAGE_LOW_DETAIL_TOKENS);
-  else tally.bound("images", IMAGE_TOKENS_MAX);
+  const address = dataUriOf(image["url"] ?? value);
+  const { tokens, bounded } = imagePrice(
+    images,
+    image["detail"],
+    address === null ? null : imageSizeOf(address),
+  );
+  if (bounded) tally.bound("images", tokens);
+  else tally.add("images", tokens);
   countBeside(image, tally);
 }
 
@@ -80,16 +80,9 @@ function countBeside(medium: JsonRecord, tally: Tally): void {
   }
 }
 
-function isDataUri(text: string): boolean {
-  return /^data:[^,]{0,200};base64,/i.test(text);
-}
-
 function dataUriOf(address: unknown): string | null {
   return typeof address === "string" && isDataUri(address) ? address : null;
 }
 
 /** Bytes behind base64, with or without the head of a data URI. */
-function decodedBytes(base64: string): number {
-  const head = isDataUri(base64) ? base64.indexOf(",") + 1 : 0;
-  return Math.ceil(((base64.length - head) * 3) / 4);
-}
+const decodedBytes = (base64: string): number => new Base64Bytes(base64).length;

@@ -2,11 +2,16 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
-import { IMAGE_LOW_DETAIL_TOKENS, IMAGE_TOKENS_MAX } from "../../src/providers/openai-chat-media.ts";
 import type { Counter } from "../../src/tokens/counter.ts";
 import { loadEncoding } from "../../src/tokens/encodings.ts";
+import type { ImagePricing } from "../../src/tokens/media/image-price.ts";
 import type { InputCount } from "../../src/tokens/tally.ts";
 import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
+import { png } from "../tokens/media/images.ts";
+
+/** Of GPT-4o: the largest size, and low detail. */
+const IMAGE_TOKENS_MAX = 85 + 8 * 170;
+const IMAGE_LOW_DETAIL_TOKENS = 85;
 
 /** One seed, so that a failure comes again. */
 fc.configureGlobal({ seed: 20_260_101 });
@@ -15,7 +20,7 @@ describe("countInput", async () => {
   const counter = await loadEncoding("o200k_base");
   const tokens = (text: string) => counter.count(text).tokens;
   const count = (members: Readonly<Record<string, unknown>>): InputCount =>
-    openaiChat.countInput(requestOf(body(members)), counter);
+    openaiChat.countInput(requestOf(body(members)), counter, "openai-gpt-4o");
   const parts = (...content: readonly unknown[]) => count({ messages: [{ role: "user", content }] });
 
   it("frames messages as the chat format does", () => {
@@ -45,7 +50,7 @@ describe("countInput", async () => {
   it("TOK-05: a lone surrogate is counted, and the body goes out as it came", () => {
     const text = String.raw`{"model":"m","messages":[{"role":"user","content":"x\ud83d"}]}`;
     const request = requestOf(text);
-    expect(openaiChat.countInput(request, counter).inputTokens).toBeGreaterThan(7);
+    expect(openaiChat.countInput(request, counter, "openai-gpt-4o").inputTokens).toBeGreaterThan(7);
     const edits = { maxOutputTokens: 10, injectCeilingAs: null, includeUsage: true };
     expect(openaiChat.edit(request, edits).text).toBe(text);
   });
@@ -92,7 +97,7 @@ describe("countInput", async () => {
       { type: "input_image", image_url: url },
     ]) {
       const request = requestOf(body({ messages: [{ role: "user", content: [part] }] }));
-      const { components, bounded } = openaiChat.countInput(request, watching);
+      const { components, bounded } = openaiChat.countInput(request, watching, "openai-gpt-4o");
       expect(components["images"]).toBe(IMAGE_TOKENS_MAX);
       expect(bounded).toBe(true);
     }
@@ -100,6 +105,17 @@ describe("countInput", async () => {
     expect(parts({ type: "image_url", image_url: { url, detail: "low" } }).components["images"]).toBe(
       IMAGE_LOW_DETAIL_TOKENS,
     );
+  });
+
+  it("TOK-10: an image that is sent along costs what its size does, in the model's own way", () => {
+    const url = `data:image/png;base64,${Buffer.from(png(1024, 1024)).toString("base64")}`;
+    const image = { type: "image_url", image_url: { url, detail: "high" } };
+    const request = requestOf(body({ messages: [{ role: "user", content: [image, image] }] }));
+    const priced = (pricing: ImagePricing) => openaiChat.countInput(request, counter, pricing);
+    expect(priced("openai-gpt-4o").components["images"]).toBe(2 * 765);
+    expect(priced("openai-gpt-4o").bounded).toBe(false);
+    expect(priced("openai-gpt-4o-mini").components["images"]).toBe(2 * 25_501);
+    expect(priced("openai-mini").components["images"]).toBe(2 * 1659);
   });
 
   it("TOK-12: audio is bounded by its length, never read as text", () => {
@@ -219,7 +235,7 @@ describe("countInput", async () => {
     for (const members of bodies) {
       const request = requestOf(body(members as Readonly<Record<string, unknown>>));
       const cpu = process.cpuUsage();
-      const { inputTokens, bounded } = openaiChat.countInput(request, counter);
+      const { inputTokens, bounded } = openaiChat.countInput(request, counter, "openai-gpt-4o");
       expect(process.cpuUsage(cpu).user / 1000).toBeLessThan(1500);
       expect(inputTokens).toBeGreaterThan(5_000_000);
       expect(bounded || inputTokens > 10_000_000).toBe(true);
