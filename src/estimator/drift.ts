@@ -45,6 +45,6 @@ export function driftOf(known: Drift | undefined, presumed: number): number {
 }
 
 /** What is expected to be billed, rounded up: by the ratio, and not by what binary fractions leave over. */
-export function billedTokens(countedTokens: number, drift: number): number {
+export function expectedTokens(countedTokens: number, drift: number): number {
   return Math.ceil(Math.round(countedTokens * drift * PRECISION) / PRECISION);
 }

@@ -1,5 +1,5 @@
 /** Admission: all limits in one step, or none; and what becomes of a request that fits, but not now. */
-import { billedTokens, driftOf } from "../estimator/drift.ts";
+import { driftOf, expectedTokens } from "../estimator/drift.ts";
 import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 import {
@@ -90,7 +90,7 @@ function driftFor(state: LedgerState, { counted, scope }: Reserve): number {
 
 /** What to hold: the input, and the most output that the request may bring. */
 function holdOf(state: LedgerState, command: Reserve, drift: number, atMs: number): Size {
-  const inputTokens = billedTokens(command.inputTokens, drift);
+  const inputTokens = expectedTokens(command.inputTokens, drift);
   const { maxOutputTokens, outputDeclared, perRequestMaxTokens, price } = command;
   // What is left for output beside this input, in each limit that counts it: a ceiling that nobody declared fits them all.
   let roomTokens = perRequestMaxTokens === null ? Infinity : perRequestMaxTokens - inputTokens;

@@ -12,7 +12,11 @@ export const png = (width: number, height: number): Uint8Array =>
     ...ascii("IHDR"),
     ...big(width, 4),
     ...big(height, 4),
-    ...[8, 6, 0, 0, 0],
+    8,
+    6,
+    0,
+    0,
+    0,
   ]);
 
 export const gif = (width: number, height: number): Uint8Array =>
@@ -21,9 +25,24 @@ export const gif = (width: number, height: number): Uint8Array =>
 /** With an application's segment of so many bytes before a progressive frame, and a Huffman table between them. */
 export const jpeg = (width: number, height: number, before = 14): Uint8Array =>
   Uint8Array.from([
-    ...[0xff, 0xd8, 0xff, 0xe1, ...big(before + 2, 2), ...Array.from({ length: before }, () => 0xff)],
-    ...[0xff, 0xc4, ...big(4, 2), 0, 0],
-    ...[0xff, 0xc2, ...big(17, 2), 8, ...big(height, 2), ...big(width, 2), 3],
+    0xff,
+    0xd8,
+    0xff,
+    0xe1,
+    ...big(before + 2, 2),
+    ...Array.from({ length: before }, () => 0xff),
+    0xff,
+    0xc4,
+    ...big(4, 2),
+    0,
+    0,
+    0xff,
+    0xc2,
+    ...big(17, 2),
+    8,
+    ...big(height, 2),
+    ...big(width, 2),
+    3,
   ]);
 
 const riff = (chunk: readonly number[]) =>
@@ -31,8 +50,16 @@ const riff = (chunk: readonly number[]) =>
 
 export const webpLossy = (width: number, height: number): Uint8Array =>
   riff([
-    ...[...ascii("VP8 "), ...little(99, 4), 0, 0, 0, 0x9d, 0x01, 0x2a],
-    ...[...little(width, 2), ...little(height, 2)],
+    ...ascii("VP8 "),
+    ...little(99, 4),
+    0,
+    0,
+    0,
+    0x9d,
+    0x01,
+    0x2a,
+    ...little(width, 2),
+    ...little(height, 2),
   ]);
 
 export const webpLossless = (width: number, height: number): Uint8Array =>
