@@ -16,9 +16,11 @@ import {
   resolveTenant,
 } from "../policy/resolve.ts";
 import type { ChatRequest, Dialect, EditedBody } from "../providers/dialect.ts";
+import { DIALECTS, type Endpoint } from "../providers/registry.ts";
 import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
+import { scaledCounter } from "../tokens/scaled.ts";
 import { admit } from "./admit.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
 import { authenticate, type Caller } from "./auth.ts";
@@ -39,18 +41,20 @@ const no = (refusal: GatewayRefusal): { readonly ok: false; readonly refusal: Ga
 export async function handle(
   request: Request,
   tenant: string,
-  dialect: Dialect,
+  endpoint: Endpoint,
   context: Context,
 ): Promise<Response> {
+  const { dialect } = endpoint;
   const requestId = newRequestId();
-  const admissible = await authorise(request, tenant, context.settings);
+  const admissible = await authorise(request, tenant, context.settings, endpoint);
   if (!admissible.ok) return refuse(dialect, requestId, admissible.refusal);
   const { caller, policy } = admissible;
-  const read = await describe(request, dialect);
+  const read = await describe(request, endpoint);
   if (!read.ok) return refuse(dialect, requestId, read.refusal);
-  const call = await resolve(request, read.chat, caller, context.settings);
+  const call = await resolve(request, dialect, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
-  const counter = await loadCounter(call.target.model.encoding);
+  const vocabulary = await loadCounter(call.target.model.encoding);
+  const counter = scaledCounter(vocabulary, dialect.tokensPerCounted);
   const reserve = reserveCommand(requestId, dialect, call, policy, counter);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
@@ -60,8 +64,11 @@ export async function authorise(
   request: Request,
   tenant: string,
   settings: Settings,
+  endpoint: Endpoint | null = null,
 ): Promise<Step<{ caller: Caller; policy: LedgerPolicy }>> {
-  const authenticated = await authenticate(request.headers, tenant, settings.keySecret, Date.now());
+  const { headers } = request;
+  const inQuery = endpoint === null ? [] : queryCredentials(endpoint);
+  const authenticated = await authenticate(headers, inQuery, tenant, settings.keySecret, Date.now());
   if (!authenticated.ok) return no(authenticated);
   const policy = resolveTenant(settings.policy, tenant, settings.policyHash, settings.policyEpoch);
   if (policy === null)
@@ -69,14 +76,22 @@ export async function authorise(
   return { ok: true, caller: authenticated.caller, policy };
 }
 
-async function describe(request: Request, dialect: Dialect): Promise<Step<{ chat: ChatRequest }>> {
+function queryCredentials({ dialect, target }: Endpoint): string[] {
+  const { queryCredential: name } = dialect;
+  return name === null ? [] : target.query.getAll(name).filter((key) => key !== "");
+}
+
+async function describe(
+  request: Request,
+  { dialect, target }: Endpoint,
+): Promise<Step<{ chat: ChatRequest }>> {
   const body = await readBody(request, BODY_BYTES_MAX);
   if (!body.ok) {
     return body.reason === "too_large"
       ? no({ code: "body_too_large", message: `The body is larger than ${BODY_BYTES_MAX} bytes.` })
       : no({ code: "invalid_request", message: "The body is not UTF-8." });
   }
-  const described = dialect.describe(body.text);
+  const described = dialect.describe(body.text, target);
   if (described.ok) return { ok: true, chat: described.request };
   const { message, param } = described.malformed;
   return no({ code: "invalid_request", message, param });
@@ -84,6 +99,7 @@ async function describe(request: Request, dialect: Dialect): Promise<Step<{ chat
 
 async function resolve(
   request: Request,
+  dialect: Dialect,
   chat: ChatRequest,
   caller: Caller,
   settings: Settings,
@@ -97,6 +113,11 @@ async function resolve(
   if (target === null) {
     const message = `The policy has no model ${JSON.stringify(chat.model)}.`;
     return no({ code: "unknown_model", message, param: "model" });
+  }
+  const spoken = target.provider.dialect;
+  if (!DIALECTS[spoken].includes(dialect)) {
+    const message = `The model ${JSON.stringify(chat.model)} is at a provider of the dialect ${spoken}, and this request is ${dialect.name}.`;
+    return no({ code: "invalid_request", message, param: "model" });
   }
   const { headers } = request;
   const requestClass = classOf(headers.get("x-weir-class"), caller, route);
@@ -115,7 +136,7 @@ async function resolve(
 const invalid = ({ message }: HeaderProblem): GatewayRefusal => ({ code: "invalid_request", message });
 
 /** What no answer of this call may exceed: the route's ceiling, within the model's. */
-function outputCeiling({ route, target }: Call): number {
+function outputCeiling({ route, target }: Pick<Call, "route" | "target">): number {
   return Math.min(route.maxOutputTokens ?? target.model.maxOutputTokens, target.model.maxOutputTokens);
 }
 
@@ -126,14 +147,8 @@ function reserveCommand(
   policy: LedgerPolicy,
   counter: Counter,
 ): Reserve {
-  const { chat, caller, target, route, routeName, asking } = call;
-  const counted = dialect.countInput(chat, counter).inputTokens;
-  const ceiling = outputCeiling(call);
-  const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
-  // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
-  const perCompletion = declared
-    ? Math.min(chat.declaredOutputTokens ?? ceiling, ceiling)
-    : target.model.maxOutputTokens;
+  const { caller, target, route, routeName, asking } = call;
+  const size = sizeOf(dialect, call, counter);
   return {
     type: "reserve",
     requestId,
@@ -141,9 +156,7 @@ function reserveCommand(
     policyEpoch: policy.epoch,
     scope: scopeOf(caller, asking.class, routeName, target),
     class: asking.class,
-    inputTokens: target.estimated ? Math.ceil(counted * UNKNOWN_MODEL_SAFETY) : counted,
-    maxOutputTokens: perCompletion * chat.completions,
-    outputDeclared: declared,
+    ...size,
     price: resolvePrice(target.model),
     perRequestMaxTokens: perRequestMaxTokens(route, policy.limits),
     dispatch: true,
@@ -152,8 +165,31 @@ function reserveCommand(
   };
 }
 
+/** The prompt, and the longest answer that the request as sent allows. */
+function sizeOf(
+  dialect: Dialect,
+  { chat, target, route }: Call,
+  counter: Counter,
+): Pick<Reserve, "inputTokens" | "maxOutputTokens" | "outputDeclared"> {
+  // A count spends a request and no tokens, so nothing but a request is asked of the ledger.
+  if (chat.target.operation === "count") return { inputTokens: 0, maxOutputTokens: 0, outputDeclared: true };
+  const counted = dialect.countInput(chat, counter).inputTokens;
+  const ceiling = outputCeiling({ route, target });
+  const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
+  // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
+  const perCompletion = declared
+    ? Math.min(chat.declaredOutputTokens ?? ceiling, ceiling)
+    : target.model.maxOutputTokens;
+  return {
+    inputTokens: target.estimated ? Math.ceil(counted * UNKNOWN_MODEL_SAFETY) : counted,
+    maxOutputTokens: perCompletion * chat.completions,
+    outputDeclared: declared,
+  };
+}
+
 function editBody(dialect: Dialect, call: Call): EditedBody {
   const { chat, route, target } = call;
+  if (chat.target.operation === "count") return { text: chat.text, stripUsage: false };
   return dialect.edit(chat, {
     maxOutputTokens: outputCeiling(call),
     injectCeilingAs: route.injectMaxOutputTokens ? target.provider.outputCeilingMember : null,

@@ -24,8 +24,8 @@ const tenantName = v.pipe(
 const price = v.pipe(v.number(), v.finite(), v.minValue(0));
 
 const Provider = v.strictObject({
-  dialect: v.picklist(["openai"]),
-  /** With `/v1` for the OpenAI dialect, as in its SDK. */
+  dialect: v.picklist(["openai", "anthropic", "gemini"]),
+  /** With `/v1` for the OpenAI dialect, and without a version for the others, as in their SDKs. */
   baseUrl: v.pipe(
     v.string(),
     v.url(),
@@ -39,7 +39,7 @@ const Provider = v.strictObject({
   pool: v.optional(v.null(), null),
   /** False for servers that reject `stream_options`. */
   streamOptions: v.optional(v.boolean(), true),
-  /** The member that carries an injected ceiling. */
+  /** The member that carries an injected ceiling; the other dialects have one only. */
   outputCeilingMember: v.optional(
     v.picklist(["max_completion_tokens", "max_tokens"]),
     "max_completion_tokens",

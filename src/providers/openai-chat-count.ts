@@ -6,7 +6,8 @@ import type { Counter } from "../tokens/counter.ts";
 import { type InputCount, Tally } from "../tokens/tally.ts";
 import type { ChatRequest } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
-import { MEDIA, UNSEEN_TOKENS } from "./openai-chat-media.ts";
+import { UNSEEN_TOKENS } from "./opaque.ts";
+import { MEDIA } from "./openai-chat-media.ts";
 import { countOutputSchema, countTools } from "./openai-chat-tools.ts";
 import { countLabelled, countMember, countStrings, LABELS } from "./prompt-text.ts";
 

@@ -1,6 +1,7 @@
 /** What is not text in a chat message: priced by bounds, and its base64 never meets the tokenizer. */
 import type { Tally } from "../tokens/tally.ts";
 import { type JsonRecord, recordOf } from "./json-values.ts";
+import { UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
 /**
@@ -23,9 +24,6 @@ const PCM_FORMATS: ReadonlySet<unknown> = new Set(["wav", "pcm16"]);
 
 /** A document's text, at the usual four bytes a token. */
 const FILE_BYTES_PER_TOKEN = 4;
-
-/** Content that is only named by an id, so that nothing of it is seen. */
-export const UNSEEN_TOKENS = 4096;
 
 /** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
 export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally) => void> = new Map([
