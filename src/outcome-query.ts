@@ -8,6 +8,7 @@ import { OUTCOME_TIMEOUT_MS, UNARY_READ_BYTES_MAX } from "./gateway/bounds.ts";
 import { resolveModel } from "./policy/resolve.ts";
 import type { Usage } from "./providers/dialect.ts";
 import { DIALECTS } from "./providers/registry.ts";
+import { wholeUsage } from "./providers/usage.ts";
 import { settingsOf } from "./settings.ts";
 
 export class OutcomeQuery extends WorkerEntrypoint {
@@ -19,7 +20,7 @@ export class OutcomeQuery extends WorkerEntrypoint {
     const target = resolveModel(policy, model);
     if (target === null) return null;
     const { provider } = target;
-    for (const dialect of DIALECTS[provider.dialect] ?? []) {
+    for (const dialect of DIALECTS[provider.dialect]) {
       const path = dialect.outcomePath(answerId);
       if (path === null) continue;
       const secret = providerSecrets.get(provider.apiKeySecret) ?? "";
@@ -34,7 +35,8 @@ export class OutcomeQuery extends WorkerEntrypoint {
       }
       const body = await readBody(response, UNARY_READ_BYTES_MAX);
       const { usage, finishedChoices } = dialect.readBody(body.ok ? body.text : "");
-      if (usage !== null && finishedChoices > 0) return usage;
+      const whole = wholeUsage(usage);
+      if (whole !== null && finishedChoices > 0) return whole;
     }
     return null;
   }

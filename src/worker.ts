@@ -6,7 +6,7 @@ import { refuse } from "./gateway/refusal.ts";
 import { newRequestId } from "./gateway/request-id.ts";
 import { reservationRoutes } from "./gateway/reservation-routes.ts";
 import { isTenantName } from "./gateway/virtual-key.ts";
-import { dialectNear, GENERATING_PATHS } from "./providers/registry.ts";
+import { dialectNear, endpointAt } from "./providers/registry.ts";
 import { type Settings, settingsOf } from "./settings.ts";
 
 export { TenantLedger } from "../durable-objects/tenant-ledger.ts";
@@ -46,25 +46,21 @@ app.use("/t/:tenant/*", async (c, next) => {
   return next();
 });
 
-for (const [path, dialect] of Object.entries(GENERATING_PATHS)) {
-  app.post(`/t/:tenant${path}`, (c) => {
-    const context: Context = {
-      env: c.env,
-      settings: c.get("settings"),
-      waitUntil: (work) => c.executionCtx.waitUntil(work),
-    };
-    return handle(c.req.raw, c.req.param("tenant"), dialect, context);
-  });
-  app.all(`/t/:tenant${path}`, () => {
-    const headers = new Headers({ allow: "POST" });
-    return refuse(
-      dialect,
-      newRequestId(),
-      { code: "method_not_allowed", message: "Only POST is served here." },
-      headers,
-    );
-  });
-}
+app.all("/t/:tenant/*", (c, next) => {
+  const { pathname, searchParams } = new URL(c.req.url);
+  const endpoint = endpointAt(pathBelowTenant(pathname), searchParams);
+  if (endpoint === null) return next();
+  if (c.req.method !== "POST") {
+    const refusal = { code: "method_not_allowed", message: "Only POST is served here." } as const;
+    return refuse(endpoint.dialect, newRequestId(), refusal, new Headers({ allow: "POST" }));
+  }
+  const context: Context = {
+    env: c.env,
+    settings: c.get("settings"),
+    waitUntil: (work) => c.executionCtx.waitUntil(work),
+  };
+  return handle(c.req.raw, c.req.param("tenant"), endpoint, context);
+});
 
 app.route("/t/:tenant", reservationRoutes);
 

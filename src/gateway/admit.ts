@@ -43,7 +43,7 @@ async function conclude(
   if (reply?.type === "refused") {
     line.close();
     const headers = new Headers();
-    setDecisionHeaders(headers, decisionOf(reply, policy));
+    setDecisionHeaders(headers, decisionOf(reply, policy), dialect.rateHeaders);
     return refuse(dialect, requestId, explain(reply, tenant), headers);
   }
   if (reply?.type === "left") {
@@ -70,7 +70,7 @@ async function conclude(
   context.waitUntil(done);
   const answered = await answer;
   const headers = answered.ok ? answered.response.headers : new Headers();
-  setDecisionHeaders(headers, decisionOf(reply, policy));
+  setDecisionHeaders(headers, decisionOf(reply, policy), dialect.rateHeaders);
   return answered.ok ? answered.response : refuse(dialect, requestId, answered.refusal, headers);
 }
 
@@ -94,7 +94,8 @@ function exchangeOf(
   const { headers, signal } = request;
   const upstream = {
     provider,
-    dialect,
+    path: dialect.upstreamPath(call.chat),
+    credential: dialect.credential(call.secret),
     secret: call.secret,
     headers,
     body: edited.text,
@@ -110,6 +111,7 @@ function exchangeOf(
     upstream,
     asked: {
       stream: call.chat.stream,
+      free: call.chat.target.operation === "count",
       stripUsage: edited.stripUsage,
       stored: call.chat.members["store"] === true,
     },

@@ -18,13 +18,15 @@ export type Authenticated =
       readonly message: string;
     };
 
+/** `inQuery` are keys that the query brought, where the dialect allows one there. */
 export async function authenticate(
   headers: Headers,
+  inQuery: readonly string[],
   tenant: string,
   keySecret: string,
   nowMs: number,
 ): Promise<Authenticated> {
-  const credentials = new Set(credentialsOf(headers));
+  const credentials = new Set([...credentialsOf(headers), ...inQuery]);
   if (credentials.size === 0)
     return refused("unauthenticated", "No key was given: send a weir key as Authorization: Bearer.");
   if (credentials.size > 1) return refused("invalid_request", "Two different keys were given: send one.");

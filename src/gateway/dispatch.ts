@@ -1,13 +1,15 @@
 /** Sends one admitted call, and says of every failure what it proves about the provider's meter. */
 
 import type { ProviderPolicy } from "../policy/schema.ts";
-import type { Dialect } from "../providers/dialect.ts";
 import { upstreamHeaders } from "./headers.ts";
 import { takesConnections } from "./reachable.ts";
 
 export interface Upstream {
   readonly provider: ProviderPolicy;
-  readonly dialect: Dialect;
+  /** Below the provider's base URL, with its query. */
+  readonly path: string;
+  /** The header that carries the secret. */
+  readonly credential: readonly [name: string, value: string];
   readonly secret: string;
   /** The caller's headers; only an allow-list of them goes on. */
   readonly headers: Headers;
@@ -33,14 +35,14 @@ export class ProviderTimeout extends Error {
 }
 
 export async function dispatch(upstream: Upstream): Promise<Dispatched> {
-  const { provider, dialect, secret, headers, body, requestId, abort, local } = upstream;
+  const { provider, path, credential, headers, body, requestId, abort, local } = upstream;
   const { signal } = abort;
   if (signal.aborted) return { outcome: "not_sent" };
   const timer = setTimeout(() => abort.abort(new ProviderTimeout()), provider.headersTimeoutMs);
   try {
-    const response = await fetch(`${provider.baseUrl.replace(/\/$/, "")}${dialect.upstreamPath}`, {
+    const response = await fetch(`${provider.baseUrl.replace(/\/$/, "")}${path}`, {
       method: "POST",
-      headers: upstreamHeaders(headers, dialect.credential(secret), requestId),
+      headers: upstreamHeaders(headers, credential, requestId),
       body,
       // A redirect would take our secret to an address that nobody configured.
       redirect: "manual",

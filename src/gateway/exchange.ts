@@ -3,6 +3,7 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
+import type { Usage } from "../providers/dialect.ts";
 import { DRAIN_MAX_MS, PROVIDER_REQUEST_ID_LENGTH_MAX } from "./bounds.ts";
 import { dispatch, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
@@ -19,7 +20,13 @@ export interface Exchange {
   readonly meter: Meter;
   readonly upstream: Upstream;
   /** What the request, as sent, asked for. */
-  readonly asked: { readonly stream: boolean; readonly stripUsage: boolean; readonly stored: boolean };
+  readonly asked: {
+    readonly stream: boolean;
+    readonly stripUsage: boolean;
+    readonly stored: boolean;
+    /** Spends no tokens, whatever the answer says. */
+    readonly free: boolean;
+  };
   /** The caller's own end: fires when they leave, where the runtime notices. */
   readonly signal: AbortSignal;
 }
@@ -189,8 +196,20 @@ async function relay(
   await settle(exchange, ended);
 }
 
-async function settle({ lease, line, meter }: Exchange, ended: "complete" | "cut"): Promise<void> {
+const NO_USAGE = {
+  inputTokens: 0,
+  outputTokens: 0,
+  cachedInputTokens: 0,
+  cacheWriteTokens: 0,
+  reasoningTokens: 0,
+} as const satisfies Usage;
+
+async function settle({ lease, line, meter, asked }: Exchange, ended: "complete" | "cut"): Promise<void> {
   const { requestId, fence } = lease;
+  if (asked.free) {
+    await line.send({ type: "settle", requestId, fence, usage: NO_USAGE, basis: "exact" });
+    return;
+  }
   if (meter.failed && !meter.anyOutput && meter.reported === null) {
     // A 200 that turned into a failure before a word was said: the provider refused, late.
     await line.send({ type: "release", requestId, fence, evidence: "provider_refused" });

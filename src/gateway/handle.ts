@@ -15,11 +15,10 @@ import {
   resolveRoute,
   resolveTenant,
 } from "../policy/resolve.ts";
-import type { ChatRequest, Dialect, EditedBody } from "../providers/dialect.ts";
+import type { ChatRequest, Dialect } from "../providers/dialect.ts";
+import { DIALECTS, type Endpoint } from "../providers/registry.ts";
 import type { Settings } from "../settings.ts";
-import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
-import { imagePricingOf } from "../tokens/media/image-price.ts";
 import { admit } from "./admit.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
 import { authenticate, type Caller } from "./auth.ts";
@@ -28,6 +27,7 @@ import { BODY_BYTES_MAX } from "./bounds.ts";
 import type { Call, Context } from "./call.ts";
 import { type GatewayRefusal, refuse } from "./refusal.ts";
 import { newRequestId } from "./request-id.ts";
+import { countTermsOf, editBody, isCount, NO_SIZE, type Size, sizeOf } from "./size.ts";
 
 /** A step's result: what the next step needs, or the refusal that ends it. */
 type Step<T> = ({ readonly ok: true } & T) | { readonly ok: false; readonly refusal: GatewayRefusal };
@@ -40,19 +40,23 @@ const no = (refusal: GatewayRefusal): { readonly ok: false; readonly refusal: Ga
 export async function handle(
   request: Request,
   tenant: string,
-  dialect: Dialect,
+  endpoint: Endpoint,
   context: Context,
 ): Promise<Response> {
+  const { dialect } = endpoint;
   const requestId = newRequestId();
-  const admissible = await authorise(request, tenant, context.settings);
+  const admissible = await authorise(request, tenant, context.settings, endpoint);
   if (!admissible.ok) return refuse(dialect, requestId, admissible.refusal);
   const { caller, policy } = admissible;
-  const read = await describe(request, dialect);
+  const read = await describe(request, endpoint);
   if (!read.ok) return refuse(dialect, requestId, read.refusal);
-  const call = await resolve(request, read.chat, caller, context.settings);
+  const call = await resolve(request, dialect, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding, policy.hash);
-  const reserve = reserveCommand(requestId, dialect, call, policy, counter);
+  const size = isCount(call.chat)
+    ? NO_SIZE
+    : sizeOf(dialect, call, dialect.countInput(call.chat, counter, countTermsOf(call)), counter);
+  const reserve = reserveCommand(requestId, call, policy, size);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
 }
@@ -61,8 +65,11 @@ export async function authorise(
   request: Request,
   tenant: string,
   settings: Settings,
+  endpoint: Endpoint | null = null,
 ): Promise<Step<{ caller: Caller; policy: LedgerPolicy }>> {
-  const authenticated = await authenticate(request.headers, tenant, settings.keySecret, Date.now());
+  const { headers } = request;
+  const inQuery = endpoint === null ? [] : queryCredentials(endpoint);
+  const authenticated = await authenticate(headers, inQuery, tenant, settings.keySecret, Date.now());
   if (!authenticated.ok) return no(authenticated);
   const policy = resolveTenant(settings.policy, tenant, settings.policyHash, settings.policyEpoch);
   if (policy === null)
@@ -70,14 +77,22 @@ export async function authorise(
   return { ok: true, caller: authenticated.caller, policy };
 }
 
-async function describe(request: Request, dialect: Dialect): Promise<Step<{ chat: ChatRequest }>> {
+function queryCredentials({ dialect, target }: Endpoint): string[] {
+  const { queryCredential: name } = dialect;
+  return name === null ? [] : target.query.getAll(name).filter((key) => key !== "");
+}
+
+async function describe(
+  request: Request,
+  { dialect, target }: Endpoint,
+): Promise<Step<{ chat: ChatRequest }>> {
   const body = await readBody(request, BODY_BYTES_MAX);
   if (!body.ok) {
     return body.reason === "too_large"
       ? no({ code: "body_too_large", message: `The body is larger than ${BODY_BYTES_MAX} bytes.` })
       : no({ code: "invalid_request", message: "The body is not UTF-8." });
   }
-  const described = dialect.describe(body.text);
+  const described = dialect.describe(body.text, target);
   if (described.ok) return { ok: true, chat: described.request };
   const { message, param } = described.malformed;
   return no({ code: "invalid_request", message, param });
@@ -85,6 +100,7 @@ async function describe(request: Request, dialect: Dialect): Promise<Step<{ chat
 
 async function resolve(
   request: Request,
+  dialect: Dialect,
   chat: ChatRequest,
   caller: Caller,
   settings: Settings,
@@ -98,6 +114,11 @@ async function resolve(
   if (target === null) {
     const message = `The policy has no model ${JSON.stringify(chat.model)}.`;
     return no({ code: "unknown_model", message, param: "model" });
+  }
+  const spoken = target.provider.dialect;
+  if (!DIALECTS[spoken].includes(dialect)) {
+    const message = `The model ${JSON.stringify(chat.model)} is at a provider of the dialect ${spoken}, and this request is ${dialect.name}.`;
+    return no({ code: "invalid_request", message, param: "model" });
   }
   const { headers } = request;
   const requestClass = classOf(headers.get("x-weir-class"), caller, route);
@@ -115,27 +136,13 @@ async function resolve(
 
 const invalid = ({ message }: HeaderProblem): GatewayRefusal => ({ code: "invalid_request", message });
 
-/** What no answer of this call may exceed: the route's ceiling, within the model's. */
-function outputCeiling({ route, target }: Call): number {
-  return Math.min(route.maxOutputTokens ?? target.model.maxOutputTokens, target.model.maxOutputTokens);
-}
-
 function reserveCommand(
   requestId: string,
-  dialect: Dialect,
   call: Call,
   policy: LedgerPolicy,
-  counter: Counter,
+  size: Size,
 ): Reserve {
-  const { chat, caller, target, route, routeName, asking } = call;
-  const images = target.model.imagePricing ?? imagePricingOf(target.estimated ? chat.model : target.id);
-  const counted = dialect.countInput(chat, counter, images);
-  const ceiling = outputCeiling(call);
-  const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
-  // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
-  const perCompletion = declared
-    ? Math.min(chat.declaredOutputTokens ?? ceiling, ceiling)
-    : target.model.maxOutputTokens;
+  const { caller, target, route, routeName, asking } = call;
   return {
     type: "reserve",
     requestId,
@@ -143,17 +150,7 @@ function reserveCommand(
     policyEpoch: policy.epoch,
     scope: scopeOf(caller, asking.class, routeName, target),
     class: asking.class,
-    inputTokens: target.estimated
-      ? Math.ceil(counted.inputTokens * UNKNOWN_MODEL_SAFETY)
-      : counted.inputTokens,
-    counted: {
-      basis: target.estimated ? "estimated" : counted.bounded ? "bounded" : "counted",
-      vocabulary: `${counter.encoding}@${counter.digest}`,
-      components: Object.fromEntries(Object.entries(counted.components).filter(([, tokens]) => tokens > 0)),
-      presumedDrift: target.model.presumedDrift,
-    },
-    maxOutputTokens: perCompletion * chat.completions,
-    outputDeclared: declared,
+    ...size,
     price: resolvePrice(target.model),
     perRequestMaxTokens: perRequestMaxTokens(route, policy.limits),
     dispatch: true,
@@ -161,15 +158,3 @@ function reserveCommand(
     idempotency: asking.idempotency,
   };
 }
-
-function editBody(dialect: Dialect, call: Call): EditedBody {
-  const { chat, route, target } = call;
-  return dialect.edit(chat, {
-    maxOutputTokens: outputCeiling(call),
-    injectCeilingAs: route.injectMaxOutputTokens ? target.provider.outputCeilingMember : null,
-    includeUsage: target.provider.streamOptions,
-  });
-}
-
-/** For a vocabulary that is only assumed. */
-const UNKNOWN_MODEL_SAFETY = 1.2;

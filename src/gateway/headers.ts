@@ -2,16 +2,19 @@
 import type { Refused, Reserved, Standing } from "../ledger/types.ts";
 import { type Limit, limitNameOf } from "../policy/limit-schema.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
+import type { Dialect } from "../providers/dialect.ts";
 
 /** Everything else stays here: credentials, cookies, addresses, which account to bill, and what the platform added. */
 const FORWARDED =
-  /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-beta|x-stainless-[a-z-]+)$/;
+  /^(accept|content-type|user-agent|idempotency-key|traceparent|tracestate|openai-beta|anthropic-(?:version|beta)|x-goog-api-client|x-stainless-[a-z-]+)$/;
 
 /** The runtime decodes and re-frames the body; the rest is about one connection, or about another origin's cookies. */
 const NOT_RETURNED =
   /^(content-encoding|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|proxy-.*|set-cookie|alt-svc|cf-.*|server|nel|report-to|strict-transport-security|access-control-.*|x-weir-.*)$/;
 
-const PROVIDER_RATE = /^x-ratelimit-(limit|remaining|reset)-(requests|tokens|input-tokens|output-tokens)$/;
+/** As OpenAI names them, and as Anthropic does. */
+const PROVIDER_RATE =
+  /^(?:x-ratelimit-(limit|remaining|reset)-(requests|tokens|input-tokens|output-tokens)|anthropic-ratelimit-(requests|tokens|input-tokens|output-tokens)-(limit|remaining|reset))$/;
 
 export function upstreamHeaders(
   incoming: Headers,
@@ -33,12 +36,20 @@ export function returnedHeaders(upstream: Headers, secret: string): Headers {
   const headers = new Headers();
   for (const [name, value] of upstream) {
     if (NOT_RETURNED.test(name) || value.includes(secret)) continue;
-    headers.append(PROVIDER_RATE.test(name) ? name.replace(/^x-/, "x-provider-") : name, value);
+    headers.append(returnedName(name), value);
   }
   return headers;
 }
 
+function returnedName(name: string): string {
+  const match = PROVIDER_RATE.exec(name);
+  if (match === null) return name;
+  const [, figure, unit, anthropicUnit, anthropicFigure] = match;
+  return `x-provider-ratelimit-${figure ?? anthropicFigure}-${unit ?? anthropicUnit}`;
+}
+
 export interface Decision {
+  readonly atMs: number;
   readonly requestId: string;
   readonly policy: LedgerPolicy;
   /** The policy that the ledger judged by. */
@@ -53,39 +64,48 @@ export interface Decision {
 }
 
 export function decisionOf(event: Reserved | Refused, policy: LedgerPolicy): Decision {
-  const { standings, waitedMs } = event;
+  const { atMs, standings, waitedMs } = event;
   const requestId = event.requestId ?? "";
   if (event.type === "refused") {
     const rung = "QUEUE_OR_REJECT";
-    return { requestId, policy, policyHash: policy.hash, standings, rung, heldTokens: null, waitedMs };
+    return { atMs, requestId, policy, policyHash: policy.hash, standings, rung, heldTokens: null, waitedMs };
   }
   const { rung, policyHash, hold } = event;
   const heldTokens = hold.inputTokens + hold.outputTokens;
-  return { requestId, policy, policyHash, standings, rung, heldTokens, waitedMs };
+  return { atMs, requestId, policy, policyHash, standings, rung, heldTokens, waitedMs };
 }
 
 export function setDecisionHeaders(
   headers: Headers,
-  { requestId, policy, policyHash, rung, heldTokens, standings, waitedMs }: Decision,
+  { atMs, requestId, policy, policyHash, rung, heldTokens, standings, waitedMs }: Decision,
+  form: Dialect["rateHeaders"],
 ): void {
   headers.set("x-weir-request-id", requestId);
   headers.set("x-weir-policy", policyHash);
   headers.set("x-weir-rung", rung);
   headers.set("x-weir-queue-ms", String(waitedMs));
   if (heldTokens !== null) headers.set("x-weir-held-tokens", String(heldTokens));
-  setRateHeaders(headers, "requests", policy.limits, standings);
-  setRateHeaders(headers, "tokens", policy.limits, standings);
+  for (const unit of ["requests", "tokens"] as const) {
+    const rate = tightestRate(unit, policy.limits, standings);
+    if (rate !== null) RATE_FORMS[form](headers, unit, rate, atMs);
+  }
 }
 
 type Bucket = Extract<Limit, { kind: "bucket" }>;
 
+interface Rate {
+  readonly limit: number;
+  readonly remaining: number;
+  /** Until the bucket is full again, in milliseconds; null for one that does not refill. */
+  readonly resetMs: number | null;
+}
+
 /** Of several buckets of a unit, the one with the least left speaks. Remaining is never negative. */
-function setRateHeaders(
-  headers: Headers,
+function tightestRate(
   unit: "requests" | "tokens",
   limits: readonly Limit[],
   standings: readonly Standing[],
-): void {
+): Rate | null {
   let tightest: { bucket: Bucket; capacity: number; level: number } | null = null;
   for (const { limit: key, level } of standings) {
     const name = limitNameOf(key);
@@ -93,17 +113,32 @@ function setRateHeaders(
     if (bucket?.kind !== "bucket" || bucket.unit !== unit || bucket.capacity === null) continue;
     if (tightest === null || level < tightest.level) tightest = { bucket, capacity: bucket.capacity, level };
   }
-  if (tightest === null) return;
+  if (tightest === null) return null;
   const { bucket, capacity, level } = tightest;
-  const missing = capacity - level;
-  headers.set(`x-ratelimit-limit-${unit}`, String(capacity));
-  headers.set(`x-ratelimit-remaining-${unit}`, String(Math.max(0, Math.floor(level))));
-  if (bucket.refillPerMinute > 0)
-    headers.set(
-      `x-ratelimit-reset-${unit}`,
-      duration(Math.ceil((missing / bucket.refillPerMinute) * 60_000)),
-    );
+  const { refillPerMinute } = bucket;
+  return {
+    limit: capacity,
+    remaining: Math.max(0, Math.floor(level)),
+    resetMs: refillPerMinute > 0 ? Math.ceil(((capacity - level) / refillPerMinute) * 60_000) : null,
+  };
 }
+
+type RateForm = (headers: Headers, unit: string, rate: Rate, atMs: number) => void;
+
+const RATE_FORMS: Readonly<Record<Dialect["rateHeaders"], RateForm>> = {
+  "x-ratelimit"(headers, unit, { limit, remaining, resetMs }) {
+    headers.set(`x-ratelimit-limit-${unit}`, String(limit));
+    headers.set(`x-ratelimit-remaining-${unit}`, String(remaining));
+    if (resetMs !== null) headers.set(`x-ratelimit-reset-${unit}`, duration(resetMs));
+  },
+  "anthropic-ratelimit"(headers, unit, { limit, remaining, resetMs }, atMs) {
+    headers.set(`anthropic-ratelimit-${unit}-limit`, String(limit));
+    headers.set(`anthropic-ratelimit-${unit}-remaining`, String(remaining));
+    // An instant, as RFC 3339 writes it.
+    if (resetMs !== null)
+      headers.set(`anthropic-ratelimit-${unit}-reset`, new Date(atMs + resetMs).toISOString());
+  },
+};
 
 /** As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `1h0m0s`. */
 export function duration(ms: number): string {

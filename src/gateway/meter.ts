@@ -2,7 +2,8 @@
  * Reads what goes by. The caller's bytes never wait for it and never change by it, but for the one
  * usage chunk that we asked for and they did not.
  */
-import type { Dialect, Reading, Usage } from "../providers/dialect.ts";
+import type { Dialect, Reading, Usage, UsageReport } from "../providers/dialect.ts";
+import { mergeUsage, wholeUsage } from "../providers/usage.ts";
 import type { Counter, RunningCount } from "../tokens/counter.ts";
 import { joined } from "./body.ts";
 import { UNARY_READ_BYTES_MAX } from "./bounds.ts";
@@ -15,7 +16,7 @@ export class Meter {
   readonly #seen: RunningCount;
   readonly #countedInputTokens: number;
   readonly #completions: number;
-  #usage: Usage | null = null;
+  #usage: UsageReport | null = null;
   /** Something of an answer came, if only a word. */
   anyOutput = false;
   /** The provider reported a failure inside its 200. */
@@ -38,13 +39,13 @@ export class Meter {
   }
 
   /** The provider's own figure; null until it gave one. */
-  get reported(): Usage | null {
+  get reported(): UsageReport | null {
     return this.#usage;
   }
 
   /** The provider's figure for the whole answer so far; null when it gave none, or wrote on after it. */
   get exact(): Usage | null {
-    return this.failed || this.#staleUsage ? null : this.#usage;
+    return this.failed || this.#staleUsage ? null : wholeUsage(this.#usage);
   }
 
   /** All output has been generated: a unary answer with its first byte, a stream when every choice has said why it ended. */
@@ -91,7 +92,7 @@ export class Meter {
 
   #take(reading: Reading): Reading {
     // Totals, never deltas: a newer figure replaces the older, and a later null clears nothing.
-    if (reading.usage !== null) this.#usage = reading.usage;
+    if (reading.usage !== null) this.#usage = mergeUsage(this.#usage ?? {}, reading.usage);
     this.#see(reading.text);
     if (reading.usage !== null || reading.text !== "") this.#staleUsage = reading.usage === null;
     this.answerId ??= reading.answerId;
@@ -117,13 +118,19 @@ export interface Tap {
 export function tapFor(
   contentType: string | null,
   meter: Meter,
-  asked: { stream: boolean; stripUsage: boolean },
+  { stream, stripUsage, free }: { stream: boolean; stripUsage: boolean; free: boolean },
 ): Tap {
-  const { stream, stripUsage } = asked;
+  if (free) return PASSING_TAP;
   const events = contentType === null ? stream : /^text\/event-stream\b/i.test(contentType);
   if (!events) return unaryTap(meter);
   return stripUsage ? strippingTap(meter) : streamTap(meter);
 }
+
+const PASSING_TAP: Tap = {
+  push: (chunk) => ({ forward: [chunk], read: () => {} }),
+  end: () => [],
+  cut: () => {},
+};
 
 function streamTap(meter: Meter): Tap {
   const framer = new SseFramer();

@@ -109,7 +109,7 @@ async function answer<T>(
 
 function headersOf(decision: Decision | null): Headers {
   const headers = new Headers();
-  if (decision !== null) setDecisionHeaders(headers, decision);
+  if (decision !== null) setDecisionHeaders(headers, decision, "x-ratelimit");
   return headers;
 }
 

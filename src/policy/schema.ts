@@ -24,8 +24,8 @@ const tenantName = v.pipe(
 const price = v.pipe(v.number(), v.finite(), v.minValue(0));
 
 const Provider = v.strictObject({
-  dialect: v.picklist(["openai"]),
-  /** With `/v1` for the OpenAI dialect, as in its SDK. */
+  dialect: v.picklist(["openai", "anthropic", "gemini"]),
+  /** With `/v1` for the OpenAI dialect, and without a version for the others, as in their SDKs. */
   baseUrl: v.pipe(
     v.string(),
     v.url(),
@@ -39,7 +39,7 @@ const Provider = v.strictObject({
   pool: v.optional(v.null(), null),
   /** False for servers that reject `stream_options`. */
   streamOptions: v.optional(v.boolean(), true),
-  /** The member that carries an injected ceiling. */
+  /** The member that carries an injected ceiling; the other dialects have one only. */
   outputCeilingMember: v.optional(
     v.picklist(["max_completion_tokens", "max_tokens"]),
     "max_completion_tokens",
@@ -74,8 +74,8 @@ const Model = v.strictObject({
   aliases: v.optional(v.array(name), []),
   /** How the model prices images; by default its name tells. */
   imagePricing: v.optional(v.picklist(IMAGE_PRICINGS)),
-  /** Billed to counted input, until the model's bills have taught it: above 1 where the vocabulary is not its own. */
-  presumedDrift: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0.5), v.maxValue(2.5)), 1),
+  /** Billed to counted input, until the model's bills have taught it; by default the dialect's, 1 for OpenAI's. */
+  presumedDrift: v.optional(v.pipe(v.number(), v.finite(), v.minValue(0.5), v.maxValue(2.5))),
   /** USD per million tokens. */
   price: v.optional(v.strictObject({ input: price, cachedInput: v.optional(price), output: price })),
 });

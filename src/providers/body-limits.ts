@@ -20,6 +20,7 @@ const ITEMS_MAX: readonly (readonly [name: string, most: number])[] = [
   ["tools", 1024],
   ["functions", 1024],
   ["messages", 20_000],
+  ["contents", 20_000],
 ];
 
 export function problemOfStructure({ values, depth, memberCount }: JsonObject): Malformed | null {

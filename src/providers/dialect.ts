@@ -17,8 +17,24 @@ export interface Usage {
   readonly reasoningTokens: number;
 }
 
+/** What a usage figure said, which may be a part: what it leaves out stands as it was. */
+export type UsageReport = Partial<Usage>;
+
+/** `count` asks for a prompt's size alone, and spends no tokens; `generate` streams if the body says so. */
+export type Operation = "generate" | "stream" | "count";
+
+/** Where a request came: its path below the tenant, as written, and what the path says. */
+export interface RequestTarget {
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly operation: Operation;
+  /** Decoded; null where the body names the model. */
+  readonly model: string | null;
+}
+
 /** A request as far as admission needs it. `members` are the top-level members by name, already parsed. */
 export interface ChatRequest {
+  readonly target: RequestTarget;
   /** The caller's body, exactly as received. */
   readonly text: string;
   readonly members: Readonly<Record<string, unknown>>;
@@ -62,7 +78,7 @@ export interface EditedBody {
 /** What one event (or a whole unary body) said. */
 export interface Reading {
   /** Null when this event carried none: a later null never clears an earlier usage. */
-  readonly usage: Usage | null;
+  readonly usage: UsageReport | null;
   /** Output text this event added: content, tool-call arguments, reasoning, refusals. */
   readonly text: string;
   /** What the answer is called, if it says so. */
@@ -87,15 +103,37 @@ export interface WireError {
   readonly weir: Readonly<Record<string, unknown>> & { readonly code: string };
 }
 
+/** What the policy says of parts of a prompt that no tokenizer can count. */
+export interface CountTerms {
+  /** How the model prices images. */
+  readonly images: ImagePricing;
+}
+
+/** The provider's own count of a prompt. */
+export interface CountEndpoint {
+  /** The same prompt as a request for its size; the path goes below the provider's base URL. */
+  request(chat: ChatRequest): { readonly path: string; readonly body: string };
+  /** Input tokens as the answer tells them; null when it does not. */
+  read(text: string): number | null;
+}
+
 export interface Dialect {
   readonly name: string;
-  /** Appended to the provider's base URL. */
-  readonly upstreamPath: string;
+  /** The query member that may carry the caller's key; it never goes upstream. Null where only headers do. */
+  readonly queryCredential: string | null;
+  /** In whose form the caller is told where the limits stand. */
+  readonly rateHeaders: "x-ratelimit" | "anthropic-ratelimit";
+  /**
+   * How many tokens the models of this dialect make of a text for each that our vocabularies count: above 1 where
+   * the provider's own vocabulary is not published.
+   */
+  readonly tokensPerCounted: number;
+  /** Below the provider's base URL, with the query that goes along. */
+  upstreamPath(request: ChatRequest): string;
   /** The header that carries the provider's secret, and how. */
   credential(secret: string): readonly [name: string, value: string];
-  describe(text: string): Described;
-  /** `images` says how the model prices them. */
-  countInput(request: ChatRequest, counter: Counter, images: ImagePricing): InputCount;
+  describe(text: string, target: RequestTarget): Described;
+  countInput(request: ChatRequest, counter: Counter, terms: CountTerms): InputCount;
   edit(request: ChatRequest, edits: BodyEdits): EditedBody;
   /** One SSE event's data; `[DONE]` and the like read as nothing. */
   readEvent(data: string): Reading;
@@ -106,5 +144,6 @@ export interface Dialect {
    * nobody saw. Null for an id that the provider does not keep.
    */
   outcomePath(answerId: string): string | null;
+  readonly countEndpoint: CountEndpoint | null;
   errorBody(error: WireError): unknown;
 }

@@ -5,9 +5,10 @@
 import type { Counter } from "../tokens/counter.ts";
 import type { ImagePricing } from "../tokens/media/image-price.ts";
 import { type InputCount, Tally } from "../tokens/tally.ts";
-import type { ChatRequest } from "./dialect.ts";
+import type { ChatRequest, CountTerms } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
-import { MEDIA, UNSEEN_TOKENS } from "./openai-chat-media.ts";
+import { UNSEEN_TOKENS } from "./opaque.ts";
+import { MEDIA } from "./openai-chat-media.ts";
 import { countOutputSchema, countTools } from "./openai-chat-tools.ts";
 import { countLabelled, countMember, countStrings, LABELS } from "./prompt-text.ts";
 
@@ -16,7 +17,7 @@ const MESSAGE_TOKENS = 3;
 const NAME_TOKENS = 1;
 const REPLY_PRIMER_TOKENS = 3;
 
-export function countChatInput(request: ChatRequest, counter: Counter, images: ImagePricing): InputCount {
+export function countChatInput(request: ChatRequest, counter: Counter, { images }: CountTerms): InputCount {
   const tally = new Tally(counter);
   const { messages, prediction } = request.members;
   for (const message of listOf(messages)) countMessage(recordOf(message), tally, images);

@@ -4,6 +4,7 @@ import { type ImagePricing, imagePrice } from "../tokens/media/image-price.ts";
 import { imageSizeOf } from "../tokens/media/image-size.ts";
 import type { Tally } from "../tokens/tally.ts";
 import { type JsonRecord, recordOf } from "./json-values.ts";
+import { UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
 /**
@@ -16,9 +17,6 @@ const PCM_FORMATS: ReadonlySet<unknown> = new Set(["wav", "pcm16"]);
 
 /** A document's text, at the usual four bytes a token. */
 const FILE_BYTES_PER_TOKEN = 4;
-
-/** Content that is only named by an id, so that nothing of it is seen. */
-export const UNSEEN_TOKENS = 4096;
 
 /** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
 export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally, images: ImagePricing) => void> =

@@ -11,7 +11,10 @@ import { readChatBody, readChatEvent } from "./openai-chat-read.ts";
 
 export const openaiChat: Dialect = {
   name: "openai-chat",
-  upstreamPath: "/chat/completions",
+  queryCredential: null,
+  rateHeaders: "x-ratelimit",
+  tokensPerCounted: 1,
+  upstreamPath: () => "/chat/completions",
   credential: (secret) => ["authorization", `Bearer ${secret}`],
   describe: describeChat,
   countInput: countChatInput,
@@ -20,6 +23,7 @@ export const openaiChat: Dialect = {
   readBody: readChatBody,
   // Kept only of requests with `store`, under the id that each chunk bears.
   outcomePath: (id) => (id.startsWith("chatcmpl-") ? `/chat/completions/${encodeURIComponent(id)}` : null),
+  countEndpoint: null,
   errorBody: chatErrorBody,
 };
 

@@ -1,16 +1,43 @@
 /** The only file that names the adapters: which dialect speaks on which path of a tenant. */
-import type { Dialect } from "./dialect.ts";
+import type { ProviderPolicy } from "../policy/schema.ts";
+import { anthropicMessages } from "./anthropic-messages.ts";
+import type { Dialect, Operation, RequestTarget } from "./dialect.ts";
 import { openaiChat } from "./openai-chat.ts";
 
-/** Paths below `/t/{tenant}` that generate, and are therefore metered. Any other is refused. */
-export const GENERATING_PATHS: Readonly<Record<string, Dialect>> = {
-  "/v1/chat/completions": openaiChat,
-};
+/** Where a request goes in, and who reads it. */
+export interface Endpoint {
+  readonly dialect: Dialect;
+  readonly target: RequestTarget;
+}
+
+/** Paths below `/t/{tenant}` that reach a provider. Any other is refused: nothing is proxied unmetered. */
+const PATHS: readonly (readonly [path: RegExp, dialect: Dialect, operation: Operation])[] = [
+  [/^\/v1\/chat\/completions$/, openaiChat, "generate"],
+  [/^\/v1\/messages$/, anthropicMessages, "generate"],
+  [/^\/v1\/messages\/count_tokens$/, anthropicMessages, "count"],
+];
+
+/** By the path as it was written. Null where no dialect is served. */
+export function endpointAt(path: string, query: URLSearchParams): Endpoint | null {
+  for (const [pattern, dialect, operation] of PATHS) {
+    const match = pattern.exec(path);
+    if (match === null) continue;
+    const name = match.groups?.["model"];
+    const model = name === undefined ? null : decodeURIComponent(name);
+    return { dialect, target: { path, query, operation, model } };
+  }
+  return null;
+}
 
 /** In whose words to say no on a path that no dialect serves. */
 export function dialectNear(path: string): Dialect | null {
+  if (path.startsWith("/v1/messages")) return anthropicMessages;
   return path.startsWith("/v1") ? openaiChat : null;
 }
 
-/** The dialects that a provider's answers may be read in, by what the policy calls it. */
-export const DIALECTS: Readonly<Record<string, readonly Dialect[]>> = { openai: [openaiChat] };
+/** The dialects that a provider speaks, by what the policy calls it. */
+export const DIALECTS: Readonly<Record<ProviderPolicy["dialect"], readonly Dialect[]>> = {
+  openai: [openaiChat],
+  anthropic: [anthropicMessages],
+  gemini: [],
+};

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
 import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
+import { CHAT_PATH, targetOf } from "../support/endpoints.ts";
 
 /** One seed, so that a failure comes again. */
 fc.configureGlobal({ seed: 20_260_101 });
@@ -13,7 +14,7 @@ function full(head: string, filling: string, tail: string): string {
 }
 
 function problemOf(text: string) {
-  const described = openaiChat.describe(text);
+  const described = openaiChat.describe(text, targetOf(CHAT_PATH));
   return described.ok ? null : described.malformed;
 }
 
@@ -209,7 +210,7 @@ describe("describe", () => {
           fc.jsonValue().map((value) => body({ messages: value })),
         ),
         (text) => {
-          openaiChat.describe(text);
+          openaiChat.describe(text, targetOf(CHAT_PATH));
         },
       ),
     );

@@ -138,7 +138,7 @@ describe("errorBody", () => {
 
 describe("upstream", () => {
   it("is asked on its own path with a bearer secret", () => {
-    expect(openaiChat.upstreamPath).toBe("/chat/completions");
+    expect(openaiChat.upstreamPath(requestOf(body()))).toBe("/chat/completions");
     expect(openaiChat.credential("s")).toEqual(["authorization", "Bearer s"]);
   });
 });

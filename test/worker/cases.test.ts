@@ -7,8 +7,8 @@ import { handle } from "../../src/gateway/handle.ts";
 import { mintVirtualKey } from "../../src/gateway/virtual-key.ts";
 import type { Balance } from "../../src/ledger/view.ts";
 import { parsePolicy } from "../../src/policy/schema.ts";
-import { openaiChat } from "../../src/providers/openai-chat.ts";
 import { parseSettings } from "../../src/settings.ts";
+import { CHAT_PATH, endpointOf } from "../support/endpoints.ts";
 import { bucket, policyOf, reserveOf } from "../support/ledger.ts";
 
 const keySecret = String(env.WEIR_KEY_SECRET);
@@ -52,7 +52,7 @@ async function call(tenant: string, body: object, limits: readonly object[]): Pr
     settings: parsed.settings,
     waitUntil: (work: Promise<unknown>) => ctx.waitUntil(work),
   };
-  const response = await handle(request, tenant, openaiChat, context);
+  const response = await handle(request, tenant, endpointOf(CHAT_PATH), context);
   const answer = new Response(await response.text(), response);
   await waitOnExecutionContext(ctx);
   return answer;
@@ -150,8 +150,8 @@ describe("PLA-11 fifty reserves at once", () => {
 it("LIM-11 a path that would generate and is not metered is refused", async () => {
   for (const path of [
     "/v1/responses",
-    "/v1/messages",
-    "/v1beta/models/m:generateContent",
+    "/v1/messages/batches",
+    "/v1beta/models/m:batchGenerateContent",
     "/v1/embeddings",
   ]) {
     const response = await exports.default.fetch(`https://weir.test/t/acme${path}`, {

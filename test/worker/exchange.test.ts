@@ -10,8 +10,8 @@ import { handle } from "../../src/gateway/handle.ts";
 import { mintVirtualKey } from "../../src/gateway/virtual-key.ts";
 import type { RecordedEvent } from "../../src/ledger/types.ts";
 import { parsePolicy } from "../../src/policy/schema.ts";
-import { openaiChat } from "../../src/providers/openai-chat.ts";
 import type { Settings } from "../../src/settings.ts";
+import { CHAT_PATH, endpointOf } from "../support/endpoints.ts";
 
 const keySecret = "exchange-tests-secret-of-32-characters";
 const SECRET = "sk-provider-secret";
@@ -83,7 +83,7 @@ async function call(answer: () => Response | Promise<Response>, options: Call = 
   });
   const ctx = createExecutionContext();
   const context = { env, settings, waitUntil: (work: Promise<unknown>) => ctx.waitUntil(work) };
-  const response = await handle(request, tenant, openaiChat, context);
+  const response = await handle(request, tenant, endpointOf(CHAT_PATH), context);
   await midway?.();
   const text = await response.text();
   await waitOnExecutionContext(ctx);
@@ -247,7 +247,7 @@ describe("a caller who leaves when all has been said", () => {
       settings: settingsWith({}),
       waitUntil: (work: Promise<unknown>) => ctx.waitUntil(work),
     };
-    const response = await handle(request, tenant, openaiChat, context);
+    const response = await handle(request, tenant, endpointOf(CHAT_PATH), context);
     const reader = response.body?.getReader();
     await reader?.read();
     // Both ways in which a departure is noticed.

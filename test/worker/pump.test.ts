@@ -42,7 +42,7 @@ function carry(
   const carried = pump({
     body,
     writable,
-    tap: tapFor(type, on, { stream: true, stripUsage: false }),
+    tap: tapFor(type, on, { stream: true, stripUsage: false, free: false }),
     mask: new SecretMask("sk-secret"),
     finished: () => on.finished,
     abort,
