@@ -111,7 +111,7 @@ function exchangeOf(
     asked: {
       stream: call.chat.stream,
       stripUsage: edited.stripUsage,
-      stored: call.chat.members["store"] === true,
+      ...(dialect.keeping?.(call.chat) ?? { stored: false, background: false }),
     },
     signal,
   };

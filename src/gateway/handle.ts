@@ -15,9 +15,8 @@ import {
   resolveRoute,
   resolveTenant,
 } from "../policy/resolve.ts";
-import type { ChatRequest, Dialect, EditedBody } from "../providers/dialect.ts";
+import type { ChatRequest, Dialect, EditedBody, Excess } from "../providers/dialect.ts";
 import type { Settings } from "../settings.ts";
-import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
 import { admit } from "./admit.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
@@ -51,7 +50,9 @@ export async function handle(
   const call = await resolve(request, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding);
-  const reserve = reserveCommand(requestId, dialect, call, policy, counter);
+  const counted = dialect.countInput(call.chat, counter, call.route.unseenInputTokens);
+  if (counted.excess !== undefined) return refuse(dialect, requestId, tooLarge(counted.excess));
+  const reserve = reserveCommand(requestId, dialect, call, policy, counted.inputTokens);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
 }
@@ -114,9 +115,21 @@ async function resolve(
 
 const invalid = ({ message }: HeaderProblem): GatewayRefusal => ({ code: "invalid_request", message });
 
-/** What no answer of this call may exceed: the route's ceiling, within the model's. */
-function outputCeiling({ route, target }: Call): number {
-  return Math.min(route.maxOutputTokens ?? target.model.maxOutputTokens, target.model.maxOutputTokens);
+const tooLarge = ({ param, what, requested, available }: Excess): GatewayRefusal => ({
+  code: "request_too_large",
+  message: `${param}: the provider takes at most ${available} ${what}, and this request has ${requested}.`,
+  param,
+  amounts: { requested, available },
+  advice: "Divide it into several requests.",
+});
+
+/** What no answer of this call may exceed: the route's ceiling, within the model's, and none that the provider refuses. */
+function outputCeiling(dialect: Dialect, { route, target }: Call): number {
+  const ceiling = Math.min(
+    route.maxOutputTokens ?? target.model.maxOutputTokens,
+    target.model.maxOutputTokens,
+  );
+  return Math.max(ceiling, dialect.outputCeilingMin ?? 0);
 }
 
 function reserveCommand(
@@ -124,11 +137,10 @@ function reserveCommand(
   dialect: Dialect,
   call: Call,
   policy: LedgerPolicy,
-  counter: Counter,
+  counted: number,
 ): Reserve {
   const { chat, caller, target, route, routeName, asking } = call;
-  const counted = dialect.countInput(chat, counter).inputTokens;
-  const ceiling = outputCeiling(call);
+  const ceiling = outputCeiling(dialect, call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
   // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
   const perCompletion = declared
@@ -155,7 +167,7 @@ function reserveCommand(
 function editBody(dialect: Dialect, call: Call): EditedBody {
   const { chat, route, target } = call;
   return dialect.edit(chat, {
-    maxOutputTokens: outputCeiling(call),
+    maxOutputTokens: outputCeiling(dialect, call),
     injectCeilingAs: route.injectMaxOutputTokens ? target.provider.outputCeilingMember : null,
     includeUsage: target.provider.streamOptions,
   });

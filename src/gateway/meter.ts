@@ -6,6 +6,7 @@ import type { Dialect, Reading, Usage } from "../providers/dialect.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { joined } from "./body.ts";
 import { UNARY_READ_BYTES_MAX } from "./bounds.ts";
+import { Ends } from "./ends.ts";
 import { type SseFrame, SseFramer } from "./sse.ts";
 
 /** What has been learnt of a call's cost so far: running totals. */
@@ -22,7 +23,7 @@ export class Meter {
   answerId: string | null = null;
   /** Payloads that could not be read. */
   malformed = 0;
-  /** The chunk that ends all usage has been seen and nothing came after it, so the figure is the final one. */
+  /** Usage has come with the end of all output or after it, and no output since: the figure is the final one. */
   final = false;
   /** Output came after the last figure, which therefore cannot be the whole. */
   #staleUsage = false;
@@ -48,6 +49,11 @@ export class Meter {
   /** All output has been generated: a unary answer with its first byte, a stream when every choice has said why it ended. */
   get finished(): boolean {
     return this.#finishedChoices >= this.#completions;
+  }
+
+  /** How much of each end of a unary answer is read; null where all of it is. */
+  get bodyEndBytes(): number | null {
+    return this.#dialect.bodyEndBytes ?? null;
   }
 
   /** A unary answer begins when it is complete. */
@@ -91,8 +97,9 @@ export class Meter {
     if (reading.text !== "") this.#seenOutputTokens += this.#counter.count(reading.text).tokens;
     if (reading.usage !== null || reading.text !== "") this.#staleUsage = reading.usage === null;
     this.answerId ??= reading.answerId;
-    this.final = reading.usageOnly || (this.final && reading.text === "");
     this.#finishedChoices += reading.finishedChoices;
+    const saidAll = reading.usageOnly || (this.finished && reading.usage !== null);
+    this.final = saidAll || (this.final && reading.text === "");
     if (reading.error) this.failed = true;
     if (reading.malformed) this.malformed += 1;
     return reading;
@@ -117,7 +124,7 @@ export function tapFor(
 ): Tap {
   const { stream, stripUsage } = asked;
   const events = contentType === null ? stream : /^text\/event-stream\b/i.test(contentType);
-  if (!events) return unaryTap(meter);
+  if (!events) return meter.bodyEndBytes === null ? unaryTap(meter) : endsTap(meter, meter.bodyEndBytes);
   return stripUsage ? strippingTap(meter) : streamTap(meter);
 }
 
@@ -180,5 +187,23 @@ function unaryTap(meter: Meter): Tap {
       return [];
     },
     cut: takeFragment,
+  };
+}
+
+/** Nothing between the ends is output, so a cut body is read like a whole one. */
+function endsTap(meter: Meter, bytesEach: number): Tap {
+  meter.answeredWhole();
+  const ends = new Ends(bytesEach);
+  const read = () => meter.readBody(ends.text());
+  return {
+    push(chunk) {
+      ends.push(chunk);
+      return { forward: [chunk], read: () => {} };
+    },
+    end() {
+      read();
+      return [];
+    },
+    cut: read,
   };
 }

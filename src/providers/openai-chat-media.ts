@@ -43,7 +43,7 @@ const MEDIUM_CONTENT: ReadonlySet<string> = new Set(["url", "data", "file_data"]
 const MEDIUM_LABELS: ReadonlySet<string> = new Set(["detail", "format", "file_id"]);
 
 /** A medium is an object, or the address alone. */
-function countImage(value: unknown, tally: Tally): void {
+export function countImage(value: unknown, tally: Tally): void {
   const image = recordOf(value);
   if (image["detail"] === "low") tally.add("images", IMAGE_LOW_DETAIL_TOKENS);
   else tally.bound("images", IMAGE_TOKENS_MAX);
@@ -61,7 +61,7 @@ function countAudio(value: unknown, tally: Tally): void {
   countBeside(audio, tally);
 }
 
-function countFile(value: unknown, tally: Tally): void {
+export function countFile(value: unknown, tally: Tally): void {
   const file = recordOf(value);
   const { file_data: data } = file;
   tally.bound(

@@ -5,35 +5,14 @@
  */
 import type { Reading, Usage } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, parseJson, recordOf } from "./json-values.ts";
-
-const NOTHING: Reading = {
-  usage: null,
-  text: "",
-  answerId: null,
-  finishedChoices: 0,
-  error: false,
-  usageOnly: false,
-  malformed: false,
-};
-const MALFORMED: Reading = { ...NOTHING, malformed: true };
-
-/** More than any request can use: a number above it is a fault or an attack, not usage. */
-const USAGE_TOKENS_MAX = 1e9;
+import { joinReadings, MALFORMED, NOTHING } from "./reading.ts";
+import { amount, tokensOf } from "./usage.ts";
 
 export function readChatEvent(data: string): Reading {
   const whole = readPayload(data);
   if (!whole.malformed || !data.includes("\n")) return whole;
   // Two chunks glued into one event: one of the lines may still be whole.
-  const readings = data.split("\n").map(readPayload);
-  return {
-    usage: readings.findLast((reading) => reading.usage !== null)?.usage ?? null,
-    text: readings.map((reading) => reading.text).join(""),
-    answerId: readings.find((reading) => reading.answerId !== null)?.answerId ?? null,
-    finishedChoices: readings.reduce((sum, reading) => sum + reading.finishedChoices, 0),
-    error: readings.some((reading) => reading.error),
-    usageOnly: false,
-    malformed: readings.some((reading) => reading.malformed),
-  };
+  return joinReadings(data.split("\n").map(readPayload));
 }
 
 export function readChatBody(text: string): Reading {
@@ -78,19 +57,6 @@ function usageOf(usage: JsonRecord): Usage | null {
     cacheWriteTokens: 0,
     reasoningTokens: Math.min(amount(reasoning), output),
   };
-}
-
-type Tokens = number | "absent" | "invalid";
-
-function tokensOf(value: unknown): Tokens {
-  if (value === undefined || value === null) return "absent";
-  const inRange =
-    typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= USAGE_TOKENS_MAX;
-  return inRange ? value : "invalid";
-}
-
-function amount(tokens: Tokens): number {
-  return typeof tokens === "number" ? tokens : 0;
 }
 
 /** A streamed choice has a delta, a unary one a message, a legacy one its text. */
