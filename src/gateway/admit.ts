@@ -85,7 +85,7 @@ function exchangeOf(
   request: Request,
   dialect: Dialect,
   local: boolean,
-  { call, counter, reserve, edited }: Admission,
+  { call, counter, edited }: Admission,
   line: LedgerLine,
   lease: Reserved,
 ): Exchange {
@@ -103,7 +103,7 @@ function exchangeOf(
     abort: new AbortController(),
     local,
   };
-  const meter = new Meter(dialect, counter, reserve.inputTokens, call.chat.completions);
+  const meter = new Meter(dialect, counter, lease.hold.inputTokens, call.chat.completions);
   return {
     lease,
     line,
@@ -113,7 +113,7 @@ function exchangeOf(
       stream: call.chat.stream,
       free: call.chat.target.operation === "count",
       stripUsage: edited.stripUsage,
-      stored: call.chat.members["store"] === true,
+      ...(dialect.keeping?.(call.chat) ?? { stored: false, background: false }),
     },
     signal,
   };

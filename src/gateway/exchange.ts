@@ -3,16 +3,17 @@
  * provider's headers; the work goes on under `waitUntil` until the lease is settled, whoever leaves.
  */
 import type { Reserved } from "../ledger/types.ts";
-import type { Usage } from "../providers/dialect.ts";
+import type { Keeping, Usage } from "../providers/dialect.ts";
 import { DRAIN_MAX_MS, PROVIDER_REQUEST_ID_LENGTH_MAX } from "./bounds.ts";
 import { dispatch, type Upstream } from "./dispatch.ts";
 import { returnedHeaders } from "./headers.ts";
 import { Heartbeat } from "./heartbeat.ts";
 import type { LedgerLine } from "./ledger-line.ts";
 import { masking, SecretMask } from "./mask.ts";
-import { type Meter, tapFor } from "./meter.ts";
+import type { Meter } from "./meter.ts";
 import { pump } from "./pump.ts";
 import type { GatewayRefusal } from "./refusal.ts";
+import { tapFor } from "./tap.ts";
 
 export interface Exchange {
   readonly lease: Reserved;
@@ -20,10 +21,9 @@ export interface Exchange {
   readonly meter: Meter;
   readonly upstream: Upstream;
   /** What the request, as sent, asked for. */
-  readonly asked: {
+  readonly asked: Keeping & {
     readonly stream: boolean;
     readonly stripUsage: boolean;
-    readonly stored: boolean;
     /** Spends no tokens, whatever the answer says. */
     readonly free: boolean;
   };
@@ -79,13 +79,14 @@ async function settleUnanswered(
   outcome: "not_sent" | "client_gone" | "timeout" | "unknown",
   give: (answer: Answer) => void,
 ): Promise<void> {
-  const { lease, line, meter } = exchange;
+  const { lease, line, meter, asked } = exchange;
   const { requestId, fence } = lease;
   const refusal: GatewayRefusal =
     outcome === "timeout"
       ? { code: "provider_timeout", message: "The provider did not answer in time." }
       : { code: "provider_unreachable", message: "The provider could not be reached." };
-  switch (outcome) {
+  // Nobody's leaving ends what runs in the background.
+  switch (outcome !== "not_sent" && asked.background ? "unknown" : outcome) {
     case "not_sent":
       await line.send({ type: "release", requestId, fence, evidence: "not_sent" });
       break;
@@ -165,9 +166,15 @@ async function relay(
       fence,
       providerRequestId: id?.slice(0, PROVIDER_REQUEST_ID_LENGTH_MAX) ?? null,
     });
-  // An answer that the provider keeps goes by its own name, which comes with its first event.
-  const running = [runs(asked.stored && asked.stream ? null : named)];
-  let unnamed = asked.stored && asked.stream;
+  // An answer that the provider keeps goes by its own name, which comes with its first event, or with the word that it
+  // has been begun. Of any other unary answer the name comes when all is known.
+  let unnamed = asked.stored && (asked.stream || asked.background);
+  const running = [runs(unnamed ? null : named)];
+  const learnName = () => {
+    if (!unnamed || meter.answerId === null) return;
+    unnamed = false;
+    running.push(runs(meter.answerId));
+  };
   // Some statuses may not carry a body; whatever the provider sends then is read, and goes nowhere.
   const bodiless = response.status === 204 || response.status === 205;
   const { readable, writable } = bodiless
@@ -185,13 +192,12 @@ async function relay(
     idleTimeoutMs: upstream.provider.idleTimeoutMs,
     onProgress: () => {
       heartbeat.progressed();
-      if (!unnamed || meter.answerId === null) return;
-      unnamed = false;
-      running.push(runs(meter.answerId));
+      learnName();
     },
     onCallerGone: departure.happened,
   });
   heartbeat.stop();
+  learnName();
   await Promise.all(running);
   await settle(exchange, ended);
 }
@@ -216,6 +222,11 @@ async function settle({ lease, line, meter, asked }: Exchange, ended: "complete"
     return;
   }
   const exact = ended === "complete" || meter.final ? meter.exact : null;
+  if (exact === null && asked.background && !meter.failed) {
+    // It goes on without us. What it held stays held until the provider says what it came to, or the policy does.
+    await line.send({ type: "expire", requestId, cause: "outcome_unknown" });
+    return;
+  }
   const usage = exact ?? meter.soFar;
   if (exact === null && meter.malformed > 0) {
     console.warn(JSON.stringify({ weir: "usage_unread", requestId, malformedPayloads: meter.malformed }));

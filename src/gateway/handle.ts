@@ -15,9 +15,10 @@ import {
   resolveRoute,
   resolveTenant,
 } from "../policy/resolve.ts";
-import type { ChatRequest, Dialect } from "../providers/dialect.ts";
+import type { ChatRequest, Dialect, Excess } from "../providers/dialect.ts";
 import { DIALECTS, type Endpoint } from "../providers/registry.ts";
 import type { Settings } from "../settings.ts";
+import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
 import { admit } from "./admit.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
@@ -53,10 +54,9 @@ export async function handle(
   const call = await resolve(request, dialect, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding, policy.hash);
-  const size = isCount(call.chat)
-    ? NO_SIZE
-    : sizeOf(dialect, call, dialect.countInput(call.chat, counter, countTermsOf(call)), counter);
-  const reserve = reserveCommand(requestId, call, policy, size);
+  const size = isCount(call.chat) ? { ok: true as const, size: NO_SIZE } : count(dialect, call, counter);
+  if (!size.ok) return refuse(dialect, requestId, size.refusal);
+  const reserve = reserveCommand(requestId, call, policy, size.size);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
 }
@@ -136,12 +136,22 @@ async function resolve(
 
 const invalid = ({ message }: HeaderProblem): GatewayRefusal => ({ code: "invalid_request", message });
 
-function reserveCommand(
-  requestId: string,
-  call: Call,
-  policy: LedgerPolicy,
-  size: Size,
-): Reserve {
+const tooLarge = ({ param, what, requested, available }: Excess): GatewayRefusal => ({
+  code: "request_too_large",
+  message: `${param}: the provider takes at most ${available} ${what}, and this request has ${requested}.`,
+  param,
+  amounts: { requested, available },
+  advice: "Divide it into several requests.",
+});
+
+function count(dialect: Dialect, call: Call, counter: Counter): Step<{ size: Size }> {
+  const { excess, ...input } = dialect.countInput(call.chat, counter, countTermsOf(call));
+  return excess === undefined
+    ? { ok: true, size: sizeOf(dialect, call, input, counter) }
+    : no(tooLarge(excess));
+}
+
+function reserveCommand(requestId: string, call: Call, policy: LedgerPolicy, size: Size): Reserve {
   const { caller, target, route, routeName, asking } = call;
   return {
     type: "reserve",

@@ -1,7 +1,7 @@
 /** Carries the provider's body to the caller, reading on the way, until one of the two is done. */
 import { ProviderTimeout } from "./dispatch.ts";
 import type { SecretMask } from "./mask.ts";
-import type { Tap } from "./meter.ts";
+import type { Tap } from "./tap.ts";
 
 export interface Pump {
   /** The provider's; null for an answer without one. */

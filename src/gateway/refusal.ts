@@ -79,6 +79,8 @@ export interface GatewayRefusal {
   /** The ledger's evidence, when the ledger said no. */
   readonly evidence?: Refused;
   readonly scope?: Readonly<Record<string, string>>;
+  /** What was asked and what there is, where no ledger was. */
+  readonly amounts?: { readonly requested: number; readonly available: number };
 }
 
 /** Without a dialect the answer is problem+json, its members at the top. */
@@ -90,13 +92,14 @@ export function refuse(
 ): Response {
   const wire = WIRE[refusal.code];
   const retryAfterMs = retryAfterOf(wire, refusal);
+  const { requested = null, available = null } = refusal.evidence ?? refusal.amounts ?? {};
   const weir = {
     code: refusal.code,
     limitedBy: wire.limitedBy,
     limit: limitOf(refusal.evidence),
     scope: refusal.scope ?? null,
-    requested: refusal.evidence?.requested ?? null,
-    available: refusal.evidence?.available ?? null,
+    requested,
+    available,
     retryAfterMs,
     /** Of the lease, where that is what stands in the way. */
     ...(refusal.evidence?.state == null ? {} : { state: refusal.evidence.state }),

@@ -17,9 +17,10 @@ export const NO_SIZE: Size = { inputTokens: 0, counted: null, maxOutputTokens: 0
 /** For a vocabulary that is only assumed. */
 const UNKNOWN_MODEL_SAFETY = 1.2;
 
-export function countTermsOf({ chat, target }: Call): CountTerms {
+export function countTermsOf({ chat, target, route }: Call): CountTerms {
   const { model, id, estimated } = target;
-  return { images: model.imagePricing ?? imagePricingOf(estimated ? chat.model : id) };
+  const images = model.imagePricing ?? imagePricingOf(estimated ? chat.model : id);
+  return { images, unseenInputTokens: route.unseenInputTokens };
 }
 
 export function sizeOf(dialect: Dialect, call: Call, input: InputCount, counter: Counter): Size {
@@ -30,13 +31,15 @@ export function sizeOf(dialect: Dialect, call: Call, input: InputCount, counter:
     components: Object.fromEntries(Object.entries(input.components).filter(([, tokens]) => tokens > 0)),
     presumedDrift: target.model.presumedDrift ?? dialect.tokensPerCounted,
   };
-  const inputTokens = target.estimated ? Math.ceil(input.inputTokens * UNKNOWN_MODEL_SAFETY) : input.inputTokens;
-  return { inputTokens, counted, ...outputOf(call) };
+  const inputTokens = target.estimated
+    ? Math.ceil(input.inputTokens * UNKNOWN_MODEL_SAFETY)
+    : input.inputTokens;
+  return { inputTokens, counted, ...outputOf(dialect, call) };
 }
 
-function outputOf(call: Call): Pick<Size, "maxOutputTokens" | "outputDeclared"> {
+function outputOf(dialect: Dialect, call: Call): Pick<Size, "maxOutputTokens" | "outputDeclared"> {
   const { chat, route, target } = call;
-  const ceiling = outputCeiling(call);
+  const ceiling = outputCeiling(dialect, call);
   const declared = chat.declaredOutputTokens !== null || route.injectMaxOutputTokens;
   // A ceiling that is not written into the request binds nobody: the provider's own is then the worst case.
   const perCompletion = declared
@@ -45,16 +48,17 @@ function outputOf(call: Call): Pick<Size, "maxOutputTokens" | "outputDeclared"> 
   return { maxOutputTokens: perCompletion * chat.completions, outputDeclared: declared };
 }
 
-/** What no answer of this call may exceed: the route's ceiling, within the model's. */
-function outputCeiling({ route, target }: Call): number {
-  return Math.min(route.maxOutputTokens ?? target.model.maxOutputTokens, target.model.maxOutputTokens);
+/** What no answer of this call may exceed: the route's ceiling, within the model's, and none that the provider refuses. */
+function outputCeiling(dialect: Dialect, { route, target: { model } }: Call): number {
+  const ceiling = Math.min(route.maxOutputTokens ?? model.maxOutputTokens, model.maxOutputTokens);
+  return Math.max(ceiling, dialect.outputCeilingMin ?? 0);
 }
 
 export function editBody(dialect: Dialect, call: Call): EditedBody {
   const { chat, route, target } = call;
   if (isCount(chat)) return { text: chat.text, stripUsage: false };
   return dialect.edit(chat, {
-    maxOutputTokens: outputCeiling(call),
+    maxOutputTokens: outputCeiling(dialect, call),
     injectCeilingAs: route.injectMaxOutputTokens ? target.provider.outputCeilingMember : null,
     includeUsage: target.provider.streamOptions,
   });

@@ -63,14 +63,17 @@ export const IMAGE_PRICINGS = [
   "openai-nano",
   "openai-o4-mini",
   "anthropic",
+  "anthropic-high-resolution",
   "gemini",
+  "gemini-3",
 ] as const;
 
 const Model = v.strictObject({
   provider: name,
   encoding: v.optional(v.picklist(["o200k_base", "cl100k_base"]), "o200k_base"),
   contextTokens: v.pipe(amount, v.minValue(1)),
-  maxOutputTokens: v.pipe(amount, v.minValue(1)),
+  /** 0 for a model that only embeds. */
+  maxOutputTokens: amount,
   aliases: v.optional(v.array(name), []),
   /** How the model prices images; by default its name tells. */
   imagePricing: v.optional(v.picklist(IMAGE_PRICINGS)),
@@ -90,6 +93,11 @@ const Route = v.strictObject({
   maxOutputTokens: v.optional(v.nullable(v.pipe(amount, v.minValue(1))), null),
   /** Write the ceiling into requests that declare none. */
   injectMaxOutputTokens: v.optional(v.boolean(), false),
+  /**
+   * Allowed for each part of a prompt that a request only names: an earlier answer, a conversation, a stored prompt,
+   * what the provider's own tools bring. A short conversation; what is read beyond it becomes debt when it is known.
+   */
+  unseenInputTokens: v.optional(amount, 4096),
   reservation: v.optional(Reservation, { mode: "worst_case" }),
   /** Of the smallest tokens bucket. */
   perRequestMaxFraction: v.optional(

@@ -7,7 +7,7 @@ import type { JsonObject } from "./json-members.ts";
 import { type JsonRecord, listOf } from "./json-values.ts";
 
 /** Parses into some ten megabytes, where an isolate has 128 for all its requests; long conversations have thousands. */
-const VALUES_MAX = 100_000;
+export const VALUES_MAX = 100_000;
 
 /** Far beyond any schema, and far below what walking a body by recursion can bear. */
 const DEPTH_MAX = 500;
@@ -21,11 +21,15 @@ const ITEMS_MAX: readonly (readonly [name: string, most: number])[] = [
   ["functions", 1024],
   ["messages", 20_000],
   ["contents", 20_000],
+  ["input", 20_000],
 ];
 
-export function problemOfStructure({ values, depth, memberCount }: JsonObject): Malformed | null {
+export function problemOfStructure(
+  { values, depth, memberCount }: JsonObject,
+  valuesMax: number,
+): Malformed | null {
   if (depth > DEPTH_MAX) return tooMuch("levels of nesting", DEPTH_MAX, depth);
-  if (values > VALUES_MAX) return tooMuch("values", VALUES_MAX, values);
+  if (values > valuesMax) return tooMuch("values", valuesMax, values);
   if (memberCount > MEMBERS_MAX) return tooMuch("top-level members", MEMBERS_MAX, memberCount);
   return null;
 }

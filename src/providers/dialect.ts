@@ -59,6 +59,23 @@ export type Described =
   | { readonly ok: true; readonly request: ChatRequest }
   | { readonly ok: false; readonly malformed: Malformed };
 
+/** A published bound of the provider's that an input is surely past: no waiting helps, and no other limit. */
+export interface Excess {
+  readonly param: string;
+  /** What there is too much of. */
+  readonly what: string;
+  readonly requested: number;
+  readonly available: number;
+}
+
+/** What becomes of an answer beside its being sent. */
+export interface Keeping {
+  /** The provider can be asked for it again, by its id. */
+  readonly stored: boolean;
+  /** It is generated to its end whether or not anybody stays to hear it, and the first answer may come before it. */
+  readonly background: boolean;
+}
+
 export interface BodyEdits {
   /** No ceiling in the body may be above this. */
   readonly maxOutputTokens: number;
@@ -107,6 +124,13 @@ export interface WireError {
 export interface CountTerms {
   /** How the model prices images. */
   readonly images: ImagePricing;
+  /** Allowed for each part that the request only names and the provider fetches. */
+  readonly unseenInputTokens: number;
+}
+
+/** `excess` where the input is surely past a bound of the provider's. */
+export interface PromptCount extends InputCount {
+  readonly excess?: Excess;
 }
 
 /** The provider's own count of a prompt. */
@@ -133,12 +157,23 @@ export interface Dialect {
   /** The header that carries the provider's secret, and how. */
   credential(secret: string): readonly [name: string, value: string];
   describe(text: string, target: RequestTarget): Described;
-  countInput(request: ChatRequest, counter: Counter, terms: CountTerms): InputCount;
+  countInput(request: ChatRequest, counter: Counter, terms: CountTerms): PromptCount;
+  /** The provider refuses a smaller output ceiling, so none is written. Absent where it takes any. */
+  readonly outputCeilingMin?: number;
   edit(request: ChatRequest, edits: BodyEdits): EditedBody;
   /** One SSE event's data; `[DONE]` and the like read as nothing. */
   readEvent(data: string): Reading;
-  /** A whole unary answer. */
+  /** A whole unary answer, or its two ends where `bodyEndBytes` says so. */
   readBody(text: string): Reading;
+  /** A stream that is not of server-sent events is one JSON array, each of whose elements is an event. */
+  readonly streamsElements?: boolean;
+  /**
+   * How many bytes at each end of a unary answer say what it cost, for answers that may be too large to read whole and
+   * none of which is output. Absent where an answer is read whole.
+   */
+  readonly bodyEndBytes?: number;
+  /** Absent where a provider keeps no answer. */
+  keeping?(request: ChatRequest): Keeping;
   /**
    * Below the provider's base URL: where an answer may be read again by its id, for the usage of a call whose end
    * nobody saw. Null for an id that the provider does not keep.

@@ -4,7 +4,7 @@
  */
 import type { Counter } from "../tokens/counter.ts";
 import { type Component, type InputCount, Tally } from "../tokens/tally.ts";
-import type { ChatRequest } from "./dialect.ts";
+import type { ChatRequest, CountTerms } from "./dialect.ts";
 import { countMedium } from "./gemini-media.ts";
 import { camelCase, listed, memberOf } from "./gemini-names.ts";
 import { isRecord, type JsonRecord, recordOf } from "./json-values.ts";
@@ -23,15 +23,20 @@ const MEDIA: ReadonlySet<string> = new Set(["inlineData", "fileData"]);
 /** Calls and code, whose members' names are part of what is read. */
 const STRUCTURED: ReadonlySet<string> = new Set(["functionCall", "executableCode", "codeExecutionResult"]);
 
-export function countGeminiInput({ members }: ChatRequest, counter: Counter): InputCount {
-  const tally = new Tally(counter);
+export function countGeminiInput(
+  { members }: ChatRequest,
+  counter: Counter,
+  { images }: CountTerms,
+): InputCount {
+  const tally = new Tally(counter, images);
+  const resolution = memberOf(recordOf(memberOf(members, "generationConfig")), "mediaResolution");
   for (const [member, value] of Object.entries(members)) {
     switch (camelCase(member)) {
       case "contents":
-        for (const turn of listed(value)) countTurn("messages", turn, tally);
+        for (const turn of listed(value)) countTurn("messages", turn, resolution, tally);
         break;
       case "systemInstruction":
-        if (value !== null) countTurn("system", value, tally);
+        if (value !== null) countTurn("system", value, resolution, tally);
         break;
       case "tools":
         countTools(listed(value), tally);
@@ -51,32 +56,40 @@ export function countGeminiInput({ members }: ChatRequest, counter: Counter): In
   return tally.result();
 }
 
-function countTurn(component: Component, turn: unknown, tally: Tally): void {
+function countTurn(component: Component, turn: unknown, resolution: unknown, tally: Tally): void {
   tally.add(component, TURN_TOKENS);
   if (!isRecord(turn)) return countStrings(component, turn, tally);
   for (const entry of Object.entries(turn)) {
-    if (entry[0] === "parts") for (const part of listed(entry[1])) countPart(component, part, tally);
+    if (entry[0] === "parts")
+      for (const part of listed(entry[1])) countPart(component, part, resolution, tally);
     else countMember(component, entry, LABELS, tally);
   }
 }
 
-function countPart(component: Component, part: unknown, tally: Tally): void {
+function countPart(component: Component, part: unknown, resolution: unknown, tally: Tally): void {
   if (!isRecord(part)) return countStrings(component, part, tally);
+  const own = memberOf(recordOf(memberOf(part, "mediaResolution")), "level");
   for (const entry of Object.entries(part)) {
     const [member, value] = entry;
     const name = camelCase(member);
-    if (MEDIA.has(name) && isRecord(value)) countMedium(value, tally);
+    if (MEDIA.has(name) && isRecord(value)) countMedium(value, own ?? resolution, tally);
     else if (name === "thoughtSignature" && typeof value === "string") countOpaque(component, value, tally);
-    else if (name === "functionResponse" && isRecord(value)) countResponse(component, value, tally);
+    else if (name === "functionResponse" && isRecord(value))
+      countResponse(component, value, resolution, tally);
     else if (STRUCTURED.has(name)) tally.text(component, JSON.stringify(value));
     else countMember(component, entry, LABELS, tally);
   }
 }
 
 /** A function's result may bring parts of its own, with media in them. */
-function countResponse(component: Component, { parts, ...response }: JsonRecord, tally: Tally): void {
+function countResponse(
+  component: Component,
+  { parts, ...response }: JsonRecord,
+  resolution: unknown,
+  tally: Tally,
+): void {
   tally.text(component, JSON.stringify(response));
-  for (const part of listed(parts)) countPart(component, part, tally);
+  for (const part of listed(parts)) countPart(component, part, resolution, tally);
 }
 
 /** Schemas count as JSON with all their members: the model is shown names, types, enums and defaults alike. */

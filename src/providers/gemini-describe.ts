@@ -102,7 +102,10 @@ function problemOfTwoNames(
   for (const name of names) {
     const present = members.filter((member) => camelCase(member.name) === name);
     if (present.length > 1)
-      return fault(`${path}${name}`, `${path}${name}: expected under one name, got ${bothNames(name).join(" and ")}`);
+      return fault(
+        `${path}${name}`,
+        `${path}${name}: expected under one name, got ${bothNames(name).join(" and ")}`,
+      );
   }
   return null;
 }

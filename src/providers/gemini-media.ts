@@ -6,13 +6,6 @@ import { decodedBytes, UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
 /**
- * A small image is 258 tokens, a larger one 258 for each tile of 768 pixels, after it was fitted into 3072 x 3072: 16
- * tiles at most. Gemini 3 takes 1,120 by default and 2,240 at its highest resolution.
- * Sources: https://ai.google.dev/gemini-api/docs/tokens, https://ai.google.dev/gemini-api/docs/media-resolution
- */
-export const IMAGE_TOKENS_MAX = 16 * 258;
-
-/**
  * Sound is read at 32 tokens a second, and video at 263 without it. The length is unknown, so the slowest plausible
  * byte rate bounds it: 2 kB/s for compressed speech, 10 kB/s for PCM, 30 kB/s for video.
  */
@@ -29,12 +22,15 @@ const TEXT_BYTES_PER_TOKEN = 2;
 
 const LABELS: ReadonlySet<string> = new Set(["mimeType", "mime_type", "fileUri", "file_uri"]);
 
-/** `inlineData` brings the bytes, `fileData` an address. What stands beside is counted as text. */
-export function countMedium(medium: JsonRecord, tally: Tally): void {
+/**
+ * `inlineData` brings the bytes, `fileData` an address. What stands beside is counted as text. `resolution` is how
+ * closely the model is to look, if the request says.
+ */
+export function countMedium(medium: JsonRecord, resolution: unknown, tally: Tally): void {
   const mime = memberOf(medium, "mimeType");
   const kind = typeof mime === "string" ? mime.toLowerCase() : "";
   const { data } = medium;
-  if (kind.startsWith("image/")) tally.bound("images", IMAGE_TOKENS_MAX);
+  if (kind.startsWith("image/")) tally.image(resolution, typeof data === "string" ? data : null);
   else if (typeof data === "string") countBytes(kind, decodedBytes(data), tally);
   else tally.bound("files", UNSEEN_TOKENS);
   for (const entry of Object.entries(medium)) {

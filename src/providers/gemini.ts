@@ -26,6 +26,7 @@ export const gemini: Dialect = {
   edit: editGemini,
   readEvent: readGeminiEvent,
   readBody: readGeminiBody,
+  streamsElements: true,
   // Answers are not kept.
   outcomePath: () => null,
   countEndpoint: { request: countRequest, read: countOf },

@@ -1,4 +1,5 @@
 /** Content that cannot be read here: priced by its size or by a figure of its own, never fed to a tokenizer. */
+import { Base64Bytes } from "../tokens/media/base64-bytes.ts";
 import type { Component, Tally } from "../tokens/tally.ts";
 
 /** Content that is only named, by an address or an id, so that nothing of it is seen. */
@@ -12,7 +13,7 @@ export function countOpaque(component: Component, text: string, tally: Tally): v
   tally.bound(component, Math.ceil(decodedBytes(text) / BYTES_PER_TOKEN));
 }
 
-/** Of base64, padding and a data URI's head not taken off: a few bytes more than there are. */
+/** Bytes behind base64, with or without the head of a data URI. */
 export function decodedBytes(base64: string): number {
-  return Math.ceil((base64.length * 3) / 4);
+  return new Base64Bytes(base64).length;
 }

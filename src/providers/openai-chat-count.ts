@@ -3,7 +3,6 @@
  * schema, and what is not text. Nothing but a medium's own member is taken for base64, whatever it looks like.
  */
 import type { Counter } from "../tokens/counter.ts";
-import type { ImagePricing } from "../tokens/media/image-price.ts";
 import { type InputCount, Tally } from "../tokens/tally.ts";
 import type { ChatRequest, CountTerms } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
@@ -18,21 +17,21 @@ const NAME_TOKENS = 1;
 const REPLY_PRIMER_TOKENS = 3;
 
 export function countChatInput(request: ChatRequest, counter: Counter, { images }: CountTerms): InputCount {
-  const tally = new Tally(counter);
+  const tally = new Tally(counter, images);
   const { messages, prediction } = request.members;
-  for (const message of listOf(messages)) countMessage(recordOf(message), tally, images);
+  for (const message of listOf(messages)) countMessage(recordOf(message), tally);
   tally.add("messages", REPLY_PRIMER_TOKENS);
-  countContent(recordOf(prediction)["content"], tally, images);
+  countContent(recordOf(prediction)["content"], tally);
   countTools(request.members, tally);
   countOutputSchema(request.members, tally);
   return tally.result();
 }
 
-function countMessage(message: JsonRecord, tally: Tally, images: ImagePricing): void {
+function countMessage(message: JsonRecord, tally: Tally): void {
   tally.add("messages", MESSAGE_TOKENS);
   for (const entry of Object.entries(message)) {
     const [member, value] = entry;
-    if (member === "content") countContent(value, tally, images);
+    if (member === "content") countContent(value, tally);
     else if (member === "tool_calls" && Array.isArray(value)) {
       for (const call of value) countLabelled("messages", call, tally);
     } else if (member === "audio") {
@@ -44,18 +43,18 @@ function countMessage(message: JsonRecord, tally: Tally, images: ImagePricing): 
   }
 }
 
-function countContent(content: unknown, tally: Tally, images: ImagePricing): void {
+function countContent(content: unknown, tally: Tally): void {
   if (!Array.isArray(content)) return countStrings("messages", content, tally);
   for (const part of content) {
-    if (isRecord(part)) countPart(part, tally, images);
+    if (isRecord(part)) countPart(part, tally);
     else countStrings("messages", part, tally);
   }
 }
 
-function countPart(part: JsonRecord, tally: Tally, images: ImagePricing): void {
+function countPart(part: JsonRecord, tally: Tally): void {
   for (const entry of Object.entries(part)) {
     const countMedium = MEDIA.get(entry[0]);
-    if (countMedium !== undefined) countMedium(entry[1], tally, images);
+    if (countMedium !== undefined) countMedium(entry[1], tally);
     else countMember("messages", entry, LABELS, tally);
   }
 }

@@ -1,10 +1,8 @@
 /** What is not text in a chat message: priced by bounds, and its base64 never meets the tokenizer. */
-import { Base64Bytes, isDataUri } from "../tokens/media/base64-bytes.ts";
-import { type ImagePricing, imagePrice } from "../tokens/media/image-price.ts";
-import { imageSizeOf } from "../tokens/media/image-size.ts";
+import { isDataUri } from "../tokens/media/base64-bytes.ts";
 import type { Tally } from "../tokens/tally.ts";
 import { type JsonRecord, recordOf } from "./json-values.ts";
-import { UNSEEN_TOKENS } from "./opaque.ts";
+import { decodedBytes, UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
 /**
@@ -19,15 +17,14 @@ const PCM_FORMATS: ReadonlySet<unknown> = new Set(["wav", "pcm16"]);
 const FILE_BYTES_PER_TOKEN = 4;
 
 /** Members of a part that hold media, as OpenAI and the servers that follow it name them. */
-export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally, images: ImagePricing) => void> =
-  new Map([
-    ["image_url", countImage],
-    // Billed by frames that cannot be seen from here; one image is the least, and usage settles the rest.
-    ["video_url", countImage],
-    ["input_audio", countAudio],
-    ["audio_url", countAudio],
-    ["file", countFile],
-  ]);
+export const MEDIA: ReadonlyMap<string, (value: unknown, tally: Tally) => void> = new Map([
+  ["image_url", countImage],
+  // Billed by frames that cannot be seen from here; one image is the least, and usage settles the rest.
+  ["video_url", countImage],
+  ["input_audio", countAudio],
+  ["audio_url", countAudio],
+  ["file", countFile],
+]);
 
 /** What a medium is priced by; not read as text, however long. */
 const MEDIUM_CONTENT: ReadonlySet<string> = new Set(["url", "data", "file_data"]);
@@ -35,16 +32,9 @@ const MEDIUM_CONTENT: ReadonlySet<string> = new Set(["url", "data", "file_data"]
 const MEDIUM_LABELS: ReadonlySet<string> = new Set(["detail", "format", "file_id"]);
 
 /** A medium is an object, or the address alone. Only an image that is sent along shows its size. */
-function countImage(value: unknown, tally: Tally, images: ImagePricing): void {
+export function countImage(value: unknown, tally: Tally): void {
   const image = recordOf(value);
-  const address = dataUriOf(image["url"] ?? value);
-  const { tokens, bounded } = imagePrice(
-    images,
-    image["detail"],
-    address === null ? null : imageSizeOf(address),
-  );
-  if (bounded) tally.bound("images", tokens);
-  else tally.add("images", tokens);
+  tally.image(image["detail"], dataUriOf(image["url"] ?? value));
   countBeside(image, tally);
 }
 
@@ -59,7 +49,7 @@ function countAudio(value: unknown, tally: Tally): void {
   countBeside(audio, tally);
 }
 
-function countFile(value: unknown, tally: Tally): void {
+export function countFile(value: unknown, tally: Tally): void {
   const file = recordOf(value);
   const { file_data: data } = file;
   tally.bound(
@@ -81,6 +71,3 @@ function countBeside(medium: JsonRecord, tally: Tally): void {
 function dataUriOf(address: unknown): string | null {
   return typeof address === "string" && isDataUri(address) ? address : null;
 }
-
-/** Bytes behind base64, with or without the head of a data URI. */
-const decodedBytes = (base64: string): number => new Base64Bytes(base64).length;

@@ -2,12 +2,13 @@
  * OpenAI chat completions, the dialect that most other servers speak too.
  * The parts lie beside: what a request says (describe), what it costs (count), what an answer says (read).
  */
-import type { BodyEdits, ChatRequest, Dialect, EditedBody, WireError } from "./dialect.ts";
+import type { BodyEdits, ChatRequest, Dialect, EditedBody } from "./dialect.ts";
 import { type JsonObject, scanObject, setMember, splice, type TextEdit } from "./json-members.ts";
 import { isRecord } from "./json-values.ts";
 import { countChatInput } from "./openai-chat-count.ts";
 import { CEILINGS, describeChat } from "./openai-chat-describe.ts";
 import { readChatBody, readChatEvent } from "./openai-chat-read.ts";
+import { openaiErrorBody } from "./openai-errors.ts";
 
 export const openaiChat: Dialect = {
   name: "openai-chat",
@@ -21,10 +22,11 @@ export const openaiChat: Dialect = {
   edit: editChat,
   readEvent: readChatEvent,
   readBody: readChatBody,
-  // Kept only of requests with `store`, under the id that each chunk bears.
+  keeping: ({ members }) => ({ stored: members["store"] === true, background: false }),
+  // Under the id that each chunk bears.
   outcomePath: (id) => (id.startsWith("chatcmpl-") ? `/chat/completions/${encodeURIComponent(id)}` : null),
   countEndpoint: null,
-  errorBody: chatErrorBody,
+  errorBody: openaiErrorBody,
 };
 
 function editChat(request: ChatRequest, edits: BodyEdits): EditedBody {
@@ -65,33 +67,4 @@ function usageEdits(request: ChatRequest, object: JsonObject): TextEdit[] {
     return setMember(object, "stream_options", '{"include_usage":true}');
   }
   return setMember(scanObject(request.text, options.valueStart), "include_usage", "true");
-}
-
-function chatErrorBody({ status, message, param, rate, weir }: WireError): unknown {
-  return { error: { message, ...errorKind(status, rate, weir.code), param }, weir };
-}
-
-interface ErrorKind {
-  readonly type: string;
-  readonly code: string | null;
-}
-
-/** Types and codes that OpenAI's SDKs and their users already tell apart; our own code is `weir.code`. */
-function errorKind(status: number, rate: WireError["rate"], weirCode: string): ErrorKind {
-  if (status >= 500) return { type: "server_error", code: null };
-  if (status === 409) return { type: "conflict", code: null };
-  if (status === 429) {
-    if (weirCode === "spend_exhausted") return { type: "insufficient_quota", code: "insufficient_quota" };
-    return { type: rate ?? "requests", code: "rate_limit_exceeded" };
-  }
-  return { type: "invalid_request_error", code: invalidRequestCode(status, weirCode) };
-}
-
-function invalidRequestCode(status: number, weirCode: string): string | null {
-  if (status === 401) return "invalid_api_key";
-  if (status === 403) return "insufficient_permissions";
-  if (weirCode === "unknown_model") return "model_not_found";
-  if (weirCode === "CONTEXT_BUDGET_EXCEEDED" || weirCode === "request_too_large")
-    return "context_length_exceeded";
-  return null;
 }

@@ -1,5 +1,5 @@
 /** What every dialect asks of a body before it looks at a member: that it can be read, and read in one way only. */
-import { MEMBERS_MAX, problemOfStructure } from "./body-limits.ts";
+import { MEMBERS_MAX, problemOfStructure, VALUES_MAX } from "./body-limits.ts";
 import type { Malformed } from "./dialect.ts";
 import { type JsonObject, scanObject } from "./json-members.ts";
 import { isRecord, type JsonRecord, parseJson, shown } from "./json-values.ts";
@@ -8,13 +8,13 @@ export type ReadBody =
   | { readonly ok: true; readonly members: JsonRecord; readonly scanned: JsonObject }
   | { readonly ok: false; readonly malformed: Malformed };
 
-export function readObject(text: string, judged: Spellings): ReadBody {
+export function readObject(text: string, judged: Spellings, valuesMax = VALUES_MAX): ReadBody {
   // Before the parse: it is the parse that a body full of brackets is made to burden.
   const opening = text.trimStart().charAt(0);
   if (opening !== "{")
     return malformed(fault(null, `body: expected a JSON object, got ${kindOfText(opening)}`));
   const scanned = scanObject(text, 0, MEMBERS_MAX);
-  const excess = problemOfStructure(scanned);
+  const excess = problemOfStructure(scanned, valuesMax);
   if (excess !== null) return malformed(excess);
   const members = parseJson(text);
   if (!isRecord(members))

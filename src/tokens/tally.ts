@@ -1,5 +1,7 @@
 /** A request's input, counted component by component. */
 import type { CountBudget, Counter } from "./counter.ts";
+import { type ImagePricing, imagePrice } from "./media/image-price.ts";
+import { imageSizeOf } from "./media/image-size.ts";
 
 /** What a prompt is made of, as far as its size is told apart. */
 export type Component = "system" | "messages" | "tools" | "outputSchema" | "images" | "audio" | "files";
@@ -14,6 +16,7 @@ export interface InputCount {
 /** Adds up one request. All its texts share one budget of work. */
 export class Tally {
   readonly #counter: Counter;
+  readonly #images: ImagePricing;
   readonly #budget: CountBudget = { spentSteps: 0 };
   readonly #components: Record<Component, number> = {
     system: 0,
@@ -26,8 +29,9 @@ export class Tally {
   };
   #bounded = false;
 
-  constructor(counter: Counter) {
+  constructor(counter: Counter, images: ImagePricing) {
     this.#counter = counter;
+    this.#images = images;
   }
 
   add(component: Component, tokens: number): void {
@@ -43,6 +47,14 @@ export class Tally {
   text(component: Component, text: string): void {
     const { tokens, bounded } = this.#counter.count(text, this.#budget);
     this.add(component, tokens);
+    this.#bounded ||= bounded;
+  }
+
+  /** `encoded` is the image itself in base64, with or without a data URI's head; null where it is only named. */
+  image(detail: unknown, encoded: string | null): void {
+    const size = encoded === null ? null : imageSizeOf(encoded);
+    const { tokens, bounded } = imagePrice(this.#images, detail, size);
+    this.add("images", tokens);
     this.#bounded ||= bounded;
   }
 

@@ -1,18 +1,21 @@
 /** What an Anthropic request costs to read. */
 import { describe, expect, it } from "vitest";
-import { IMAGE_TOKENS_MAX, LARGE_IMAGE_TOKENS_MAX } from "../../src/providers/anthropic-media.ts";
 import { anthropicMessages } from "../../src/providers/anthropic-messages.ts";
 import { UNSEEN_TOKENS } from "../../src/providers/opaque.ts";
 import { loadCounter } from "../../src/tokens/encodings.ts";
-import { scaledCounter } from "../../src/tokens/scaled.ts";
+import { imagePricingOf } from "../../src/tokens/media/image-price.ts";
 import type { InputCount } from "../../src/tokens/tally.ts";
 import { messagesRequest } from "../support/messages-request.ts";
+import { png } from "../tokens/media/images.ts";
 
 describe("countInput", async () => {
-  const counter = await loadCounter("o200k_base");
+  const counter = await loadCounter("o200k_base", "policy");
   const tokens = (text: string) => counter.count(text).tokens;
-  const count = (members: object = {}): InputCount =>
-    anthropicMessages.countInput(messagesRequest(members), counter);
+  const count = (members: object = {}): InputCount => {
+    const request = messagesRequest(members);
+    const images = imagePricingOf(request.model);
+    return anthropicMessages.countInput(request, counter, { images, unseenInputTokens: 4096 });
+  };
   const blocks = (...content: readonly unknown[]) => count({ messages: [{ role: "user", content }] });
   const empty = blocks().inputTokens;
 
@@ -23,15 +26,6 @@ describe("countInput", async () => {
     };
     expect(count(members).inputTokens).toBeGreaterThanOrEqual(14);
     expect(count(members).components.system).toBe(tokens("You are a scientist"));
-  });
-
-  it("TOK-08 counts more than our vocabulary finds, for Claude's is another", () => {
-    const scaled = scaledCounter(counter, anthropicMessages.tokensPerCounted);
-    const code = "function f(a,b){return a.map(c=>c*b)}".repeat(100);
-    expect(scaled.count(code).tokens).toBe(Math.ceil(tokens(code) * 1.3));
-    expect(
-      anthropicMessages.countInput(messagesRequest({ system: code }), scaled).inputTokens,
-    ).toBeGreaterThan(1.25 * count({ system: code }).inputTokens);
   });
 
   it("TOK-09: fourteen tools add thousands, every member of their schemas counted", () => {
@@ -81,22 +75,25 @@ describe("countInput", async () => {
     );
   });
 
-  it("TOK-10: an image is one bounded price, whatever its base64", () => {
-    const image = {
+  it("TOK-10: an image costs what its size does, and one bounded price where that is unseen", () => {
+    const data = Buffer.from(png(1000, 1000)).toString("base64");
+    const image = { type: "image", source: { type: "base64", media_type: "image/png", data } };
+    expect(blocks(image)).toMatchObject({
+      bounded: false,
+      inputTokens: empty + 1334,
+      components: { images: 1334 },
+    });
+    const unreadable = {
       type: "image",
       source: { type: "base64", media_type: "image/png", data: "iVBOR".repeat(400_000) },
     };
-    expect(blocks(image)).toMatchObject({
-      bounded: true,
-      inputTokens: empty + IMAGE_TOKENS_MAX,
-      components: { images: IMAGE_TOKENS_MAX },
-    });
     const address = { type: "image", source: { type: "url", url: "https://x.test/a.png" } };
-    expect(blocks(address).components.images).toBe(IMAGE_TOKENS_MAX);
-    const model = "claude-opus-4-7";
-    expect(count({ model, messages: [{ role: "user", content: [image] }] }).components.images).toBe(
-      LARGE_IMAGE_TOKENS_MAX,
-    );
+    for (const unseen of [unreadable, address]) {
+      expect(blocks(unseen)).toMatchObject({ bounded: true, components: { images: 1600 } });
+      const model = "claude-opus-4-7";
+      const closer = count({ model, messages: [{ role: "user", content: [unseen] }] });
+      expect(closer.components.images).toBe(4784);
+    }
   });
 
   it("TOK-10: a document is bounded by its bytes; one that is text is counted as text", () => {
@@ -119,7 +116,7 @@ describe("countInput", async () => {
     expect(blocks(listed).inputTokens).toBe(empty + tokens(story));
     const image = { type: "image", source: { type: "base64", data: "iVBOR" } };
     const nested = { type: "tool_result", tool_use_id: "t", content: [image] };
-    expect(blocks(nested).inputTokens).toBe(empty + IMAGE_TOKENS_MAX);
+    expect(blocks(nested).inputTokens).toBe(empty + 1600);
     expect(blocks({ type: "document", source: { type: "file", file_id: "f" } }).components.files).toBe(
       UNSEEN_TOKENS,
     );

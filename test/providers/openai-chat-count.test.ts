@@ -1,6 +1,7 @@
 /** What an OpenAI chat request costs to read. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import type { CountTerms } from "../../src/providers/dialect.ts";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
 import type { Counter } from "../../src/tokens/counter.ts";
 import { loadEncoding } from "../../src/tokens/encodings.ts";
@@ -16,11 +17,13 @@ const IMAGE_LOW_DETAIL_TOKENS = 85;
 /** One seed, so that a failure comes again. */
 fc.configureGlobal({ seed: 20_260_101 });
 
+const TERMS: CountTerms = { images: "openai-gpt-4o", unseenInputTokens: 4096 };
+
 describe("countInput", async () => {
   const counter = await loadEncoding("o200k_base");
   const tokens = (text: string) => counter.count(text).tokens;
   const count = (members: Readonly<Record<string, unknown>>): InputCount =>
-    openaiChat.countInput(requestOf(body(members)), counter, "openai-gpt-4o");
+    openaiChat.countInput(requestOf(body(members)), counter, TERMS);
   const parts = (...content: readonly unknown[]) => count({ messages: [{ role: "user", content }] });
 
   it("frames messages as the chat format does", () => {
@@ -50,7 +53,7 @@ describe("countInput", async () => {
   it("TOK-05: a lone surrogate is counted, and the body goes out as it came", () => {
     const text = String.raw`{"model":"m","messages":[{"role":"user","content":"x\ud83d"}]}`;
     const request = requestOf(text);
-    expect(openaiChat.countInput(request, counter, "openai-gpt-4o").inputTokens).toBeGreaterThan(7);
+    expect(openaiChat.countInput(request, counter, TERMS).inputTokens).toBeGreaterThan(7);
     const edits = { maxOutputTokens: 10, injectCeilingAs: null, includeUsage: true };
     expect(openaiChat.edit(request, edits).text).toBe(text);
   });
@@ -97,7 +100,7 @@ describe("countInput", async () => {
       { type: "input_image", image_url: url },
     ]) {
       const request = requestOf(body({ messages: [{ role: "user", content: [part] }] }));
-      const { components, bounded } = openaiChat.countInput(request, watching, "openai-gpt-4o");
+      const { components, bounded } = openaiChat.countInput(request, watching, TERMS);
       expect(components["images"]).toBe(IMAGE_TOKENS_MAX);
       expect(bounded).toBe(true);
     }
@@ -111,7 +114,8 @@ describe("countInput", async () => {
     const url = `data:image/png;base64,${Buffer.from(png(1024, 1024)).toString("base64")}`;
     const image = { type: "image_url", image_url: { url, detail: "high" } };
     const request = requestOf(body({ messages: [{ role: "user", content: [image, image] }] }));
-    const priced = (pricing: ImagePricing) => openaiChat.countInput(request, counter, pricing);
+    const priced = (pricing: ImagePricing) =>
+      openaiChat.countInput(request, counter, { ...TERMS, images: pricing });
     expect(priced("openai-gpt-4o").components["images"]).toBe(2 * 765);
     expect(priced("openai-gpt-4o").bounded).toBe(false);
     expect(priced("openai-gpt-4o-mini").components["images"]).toBe(2 * 25_501);
@@ -235,7 +239,7 @@ describe("countInput", async () => {
     for (const members of bodies) {
       const request = requestOf(body(members as Readonly<Record<string, unknown>>));
       const cpu = process.cpuUsage();
-      const { inputTokens, bounded } = openaiChat.countInput(request, counter, "openai-gpt-4o");
+      const { inputTokens, bounded } = openaiChat.countInput(request, counter, TERMS);
       expect(process.cpuUsage(cpu).user / 1000).toBeLessThan(1500);
       expect(inputTokens).toBeGreaterThan(5_000_000);
       expect(bounded || inputTokens > 10_000_000).toBe(true);

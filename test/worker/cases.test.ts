@@ -149,10 +149,12 @@ describe("PLA-11 fifty reserves at once", () => {
 
 it("LIM-11 a path that would generate and is not metered is refused", async () => {
   for (const path of [
-    "/v1/responses",
+    "/v1/completions",
+    "/v1/responses/compact",
+    "/v1/images/generations",
     "/v1/messages/batches",
     "/v1beta/models/m:batchGenerateContent",
-    "/v1/embeddings",
+    "/v1beta/models/m/generateContent",
   ]) {
     const response = await exports.default.fetch(`https://weir.test/t/acme${path}`, {
       method: "POST",

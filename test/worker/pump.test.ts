@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { ProviderTimeout } from "../../src/gateway/dispatch.ts";
 import { SecretMask } from "../../src/gateway/mask.ts";
-import { Meter, tapFor } from "../../src/gateway/meter.ts";
+import { Meter } from "../../src/gateway/meter.ts";
 import { pump } from "../../src/gateway/pump.ts";
+import { tapFor } from "../../src/gateway/tap.ts";
 import { openaiChat } from "../../src/providers/openai-chat.ts";
 import type { Counter } from "../../src/tokens/counter.ts";
 
