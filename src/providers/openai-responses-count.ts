@@ -3,17 +3,20 @@
  * schema, what is not text, and an allowance for each part that the request only names.
  */
 import type { Counter } from "../tokens/counter.ts";
-import { type InputCount, Tally } from "../tokens/tally.ts";
+import { type Component, type InputCount, Tally } from "../tokens/tally.ts";
 import type { ChatRequest, CountTerms } from "./dialect.ts";
 import { isRecord, type JsonRecord, listOf, recordOf } from "./json-values.ts";
 import { countOpaque } from "./opaque.ts";
+import { MESSAGE_TOKENS, REPLY_PRIMER_TOKENS, SYSTEM_ROLES } from "./openai-chat-count.ts";
 import { countFile, countImage, MEDIA } from "./openai-chat-media.ts";
-import { countOutputSchema, countTools } from "./openai-chat-tools.ts";
+import { countOutputSchema, countTools, type ToolsContext } from "./openai-chat-tools.ts";
 import { countMember, countStrings, LABELS } from "./prompt-text.ts";
 
-/** As in chat completions, whose format the model reads here too. */
-const ITEM_TOKENS = 3;
-const REPLY_PRIMER_TOKENS = 3;
+/**
+ * What every request has beside its items: by the API reference's examples, which report 36 and 37 tokens for prompts
+ * that are 19 of chat completions'. https://developers.openai.com/api/reference/resources/responses/methods/create
+ */
+const REQUEST_TOKENS = 18;
 
 const ITEM_LABELS: ReadonlySet<string> = new Set([...LABELS, "status"]);
 
@@ -22,6 +25,9 @@ const CONTENT: ReadonlySet<string> = new Set(["content", "summary", "output", "o
 
 /** Tools whose calls the caller answers: nothing reaches the prompt that the caller does not send. */
 const CALLERS_TOOLS: ReadonlySet<unknown> = new Set(["function", "custom", "namespace"]);
+
+/** Whether they share a system message is not known of this endpoint; the more counts. */
+const TOOLS_CONTEXT: ToolsContext = { sharesSystem: false, recorded: false };
 
 /** Strings are encrypted, and their size is all that can be known. */
 const ENCRYPTED = "encrypted_content";
@@ -35,16 +41,17 @@ export function countResponsesInput(
   const { instructions, input, prompt } = members;
   const tally = new Tally(counter, images);
   if (instructions !== undefined && instructions !== null) {
-    tally.add("system", ITEM_TOKENS);
+    tally.add("system", MESSAGE_TOKENS);
     tally.text("system", "developer");
     countStrings("system", instructions, tally);
   }
   // A string is short for one message of the user's.
   const items = typeof input === "string" ? [{ role: "user", content: input }] : listOf(input);
   for (const item of items) countItem(recordOf(item), tally);
-  tally.add("messages", REPLY_PRIMER_TOKENS);
-  for (const value of Object.values(recordOf(recordOf(prompt)["variables"]))) countContent([value], tally);
-  countTools(asInChat(members), tally);
+  tally.add("messages", REQUEST_TOKENS + REPLY_PRIMER_TOKENS);
+  for (const value of Object.values(recordOf(recordOf(prompt)["variables"])))
+    countContent("messages", [value], tally);
+  countTools(asInChat(members), tally, TOOLS_CONTEXT);
   countOutputSchema({ response_format: formatOf(members) }, tally);
   for (let unseen = unseenParts(members, items); unseen > 0; unseen -= 1)
     tally.bound("messages", unseenInputTokens);
@@ -62,30 +69,36 @@ function unseenParts({ tools, ...members }: JsonRecord, items: readonly unknown[
 }
 
 function countItem(item: JsonRecord, tally: Tally): void {
-  tally.add("messages", ITEM_TOKENS);
-  for (const entry of Object.entries(item)) countItemMember(item, entry, tally);
+  const component: Component = SYSTEM_ROLES.has(item["role"]) ? "system" : "messages";
+  tally.add(component, MESSAGE_TOKENS);
+  for (const entry of Object.entries(item)) countItemMember(component, item, entry, tally);
 }
 
-function countItemMember(item: JsonRecord, entry: readonly [string, unknown], tally: Tally): void {
+function countItemMember(
+  component: Component,
+  item: JsonRecord,
+  entry: readonly [string, unknown],
+  tally: Tally,
+): void {
   const [member, value] = entry;
-  if (CONTENT.has(member)) countContent(value, tally);
-  else if (member === ENCRYPTED && typeof value === "string") countOpaque("messages", value, tally);
+  if (CONTENT.has(member)) countContent(component, value, tally);
+  else if (member === ENCRYPTED && typeof value === "string") countOpaque(component, value, tally);
   // Schemas count with the names in them, wherever they are offered.
-  else if (member === "tools") countTools({ tools: listOf(value).map(nested) }, tally);
+  else if (member === "tools") countTools({ tools: listOf(value).map(nested) }, tally, TOOLS_CONTEXT);
   // A picture that was made earlier, in base64.
   else if (member === "result" && item["type"] === "image_generation_call" && typeof value === "string")
     countImage({ url: value }, tally);
-  else countMember("messages", entry, ITEM_LABELS, tally);
+  else countMember(component, entry, ITEM_LABELS, tally);
 }
 
-function countContent(content: unknown, tally: Tally): void {
-  if (Array.isArray(content)) for (const part of content) countPart(part, tally);
-  else if (isRecord(content)) countPart(content, tally);
-  else countStrings("messages", content, tally);
+function countContent(component: Component, content: unknown, tally: Tally): void {
+  if (Array.isArray(content)) for (const part of content) countPart(component, part, tally);
+  else if (isRecord(content)) countPart(component, content, tally);
+  else countStrings(component, content, tally);
 }
 
-function countPart(part: unknown, tally: Tally): void {
-  if (!isRecord(part)) return countStrings("messages", part, tally);
+function countPart(component: Component, part: unknown, tally: Tally): void {
+  if (!isRecord(part)) return countStrings(component, part, tally);
   const { type } = part;
   // Their members stand beside one another here, and within one in chat completions.
   if (IMAGES.has(type)) return countImage(mediumOf(part), tally);
@@ -93,7 +106,7 @@ function countPart(part: unknown, tally: Tally): void {
   for (const entry of Object.entries(part)) {
     const countMedium = MEDIA.get(entry[0]);
     if (countMedium !== undefined) countMedium(entry[1], tally);
-    else countItemMember(part, entry, tally);
+    else countItemMember(component, part, entry, tally);
   }
 }
 

@@ -9,7 +9,7 @@ import { isRecord, recordOf } from "./json-values.ts";
 export const LABELS: ReadonlySet<string> = new Set(["type", "id", "index", "cache_control"]);
 
 /** No real label is longer. What is longer may be a prompt that somebody hopes is not counted. */
-const LABEL_UNITS_MAX = 64;
+export const LABEL_UNITS_MAX = 64;
 
 /** Every string below a member the format does not name here: tool calls, refusals, reasoning, and what is new. */
 export function countStrings(component: Component, value: unknown, tally: Tally): void {
