@@ -87,7 +87,7 @@ function countItemMember(
   else if (member === "tools") countTools({ tools: listOf(value).map(nested) }, tally, TOOLS_CONTEXT);
   // A picture that was made earlier, in base64.
   else if (member === "result" && item["type"] === "image_generation_call" && typeof value === "string")
-    countImage({ url: value }, tally);
+    tally.image(undefined, value);
   else countMember(component, entry, ITEM_LABELS, tally);
 }
 
