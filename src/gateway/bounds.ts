@@ -15,6 +15,9 @@ export const DRAIN_MAX_MS = 10_000;
 /** For a provider to say what became of an earlier answer. */
 export const OUTCOME_TIMEOUT_MS = 10_000;
 
+/** Of a provider's answer to how large a prompt is, which holds a few numbers. */
+export const COUNT_ANSWER_BYTES_MAX = 64 * 1024;
+
 /** Of a provider's request id, as recorded. */
 export const PROVIDER_REQUEST_ID_LENGTH_MAX = 200;
 

@@ -21,6 +21,7 @@ import type { Settings } from "../settings.ts";
 import type { Counter } from "../tokens/counter.ts";
 import { loadCounter } from "../tokens/encodings.ts";
 import { admit } from "./admit.ts";
+import { askCount } from "./ask-count.ts";
 import { classOf, HeaderProblem, idempotencyOf, queueMsOf, scopeOf } from "./asking.ts";
 import { authenticate, type Caller } from "./auth.ts";
 import { readBody } from "./body.ts";
@@ -54,9 +55,9 @@ export async function handle(
   const call = await resolve(request, dialect, read.chat, caller, context.settings);
   if (!call.ok) return refuse(dialect, requestId, call.refusal);
   const counter = await loadCounter(call.target.model.encoding, policy.hash);
-  const size = isCount(call.chat) ? { ok: true as const, size: NO_SIZE } : count(dialect, call, counter);
-  if (!size.ok) return refuse(dialect, requestId, size.refusal);
-  const reserve = reserveCommand(requestId, call, policy, size.size);
+  const counted = await count(request, dialect, call, counter, requestId);
+  if (!counted.ok) return refuse(dialect, requestId, counted.refusal);
+  const reserve = reserveCommand(requestId, call, policy, counted.size);
   const edited = editBody(dialect, call);
   return admit(request, dialect, context, { call, counter, policy, reserve, edited, tenant });
 }
@@ -144,11 +145,26 @@ const tooLarge = ({ param, what, requested, available }: Excess): GatewayRefusal
   advice: "Divide it into several requests.",
 });
 
-function count(dialect: Dialect, call: Call, counter: Counter): Step<{ size: Size }> {
+async function count(
+  request: Request,
+  dialect: Dialect,
+  call: Call,
+  counter: Counter,
+  requestId: string,
+): Promise<Step<{ size: Size }>> {
+  if (isCount(call.chat)) return { ok: true, size: NO_SIZE };
   const { excess, ...input } = dialect.countInput(call.chat, counter, countTermsOf(call));
-  return excess === undefined
-    ? { ok: true, size: sizeOf(dialect, call, input, counter) }
-    : no(tooLarge(excess));
+  if (excess !== undefined) return no(tooLarge(excess));
+  const { by, onUnavailable } = call.route.inputCount;
+  if (by === "gateway" || dialect.countEndpoint === null)
+    return { ok: true, size: sizeOf(dialect, call, input, counter) };
+  const asked = await askCount(dialect, call, request, requestId);
+  if (asked === null && onUnavailable === "refuse") {
+    const message =
+      "The provider did not say how large the prompt is, and this route sends nothing uncounted.";
+    return no({ code: "provider_unreachable", message });
+  }
+  return { ok: true, size: sizeOf(dialect, call, input, counter, asked) };
 }
 
 function reserveCommand(requestId: string, call: Call, policy: LedgerPolicy, size: Size): Reserve {

@@ -23,18 +23,29 @@ export function countTermsOf({ chat, target, route }: Call): CountTerms {
   return { images, unseenInputTokens: route.unseenInputTokens };
 }
 
-export function sizeOf(dialect: Dialect, call: Call, input: InputCount, counter: Counter): Size {
+/** `asked` is the provider's own count: null where it gave none, undefined where it was not asked. */
+export function sizeOf(
+  dialect: Dialect,
+  call: Call,
+  input: InputCount,
+  counter: Counter,
+  asked?: number | null,
+): Size {
   const { target } = call;
   const counted: Counted = {
-    basis: target.estimated ? "estimated" : input.bounded ? "bounded" : "counted",
+    basis: basisOf(target.estimated, input.bounded, asked),
     vocabulary: `${counter.encoding}@${counter.digest}`,
     components: Object.fromEntries(Object.entries(input.components).filter(([, tokens]) => tokens > 0)),
     presumedDrift: target.model.presumedDrift ?? dialect.tokensPerCounted,
   };
-  const inputTokens = target.estimated
-    ? Math.ceil(input.inputTokens * UNKNOWN_MODEL_SAFETY)
-    : input.inputTokens;
-  return { inputTokens, counted, ...outputOf(dialect, call) };
+  const own = target.estimated ? Math.ceil(input.inputTokens * UNKNOWN_MODEL_SAFETY) : input.inputTokens;
+  return { inputTokens: asked ?? own, counted, ...outputOf(dialect, call) };
+}
+
+function basisOf(estimated: boolean, bounded: boolean, asked: number | null | undefined): Counted["basis"] {
+  if (asked !== undefined) return asked === null ? "unanswered" : "asked";
+  if (estimated) return "estimated";
+  return bounded ? "bounded" : "counted";
 }
 
 function outputOf(dialect: Dialect, call: Call): Pick<Size, "maxOutputTokens" | "outputDeclared"> {

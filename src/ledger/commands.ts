@@ -50,9 +50,9 @@ export interface Reserve {
 export interface Counted {
   /**
    * `counted` by our own vocabulary; `bounded` from above, in part at least; `estimated` by a vocabulary that is only
-   * assumed; `asked` of whoever will bill it.
+   * assumed; `asked` of whoever will bill it, or asked in vain and `unanswered`.
    */
-  readonly basis: "counted" | "bounded" | "estimated" | "asked";
+  readonly basis: "counted" | "bounded" | "estimated" | "asked" | "unanswered";
   /** Names the vocabulary, as packed. */
   readonly vocabulary: string;
   /** Tokens by part of the prompt; those that are not there are none. */

@@ -1,5 +1,5 @@
 /** Admission: all limits in one step, or none; and what becomes of a request that fits, but not now. */
-import { driftOf, expectedTokens } from "../estimator/drift.ts";
+import { DRIFT_MAX, driftOf, expectedTokens } from "../estimator/drift.ts";
 import { worstCaseOutputTokens } from "../estimator/worst-case.ts";
 import type { LedgerPolicy } from "../policy/resolve.ts";
 import {
@@ -85,6 +85,8 @@ function repeated(state: LedgerState, command: Reserve, atMs: number): LedgerEve
 /** What is expected to be billed for each token of the input. */
 function driftFor(state: LedgerState, { counted, scope }: Reserve): number {
   if (counted === null || counted.basis === "asked") return 1;
+  // Whoever was to be asked did not answer: what was learnt is no bound.
+  if (counted.basis === "unanswered") return DRIFT_MAX;
   return driftOf(state.drifts.get(scope.model), counted.presumedDrift);
 }
 

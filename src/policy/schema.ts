@@ -87,6 +87,13 @@ const Reservation = v.strictObject({
   mode: v.picklist(["worst_case"]),
 });
 
+const InputCount = v.strictObject({
+  by: v.picklist(["gateway", "provider"]),
+  timeoutMs: v.optional(integer(1, 60_000), 2_000),
+  /** Without its answer: hold by the most that our own count can be off, or send nothing. */
+  onUnavailable: v.optional(v.picklist(["bound", "refuse"]), "bound"),
+});
+
 const Route = v.strictObject({
   class: v.optional(v.picklist(["interactive", "batch"]), "interactive"),
   /** No answer of this route may be longer; a declared ceiling above it is lowered. */
@@ -98,6 +105,8 @@ const Route = v.strictObject({
    * what the provider's own tools bring. A short conversation; what is read beyond it becomes debt when it is known.
    */
   unseenInputTokens: v.optional(amount, 4096),
+  /** Who counts the prompt. Asking the provider costs a call to it, for models whose vocabulary is not public. */
+  inputCount: v.optional(InputCount, { by: "gateway", timeoutMs: 2_000, onUnavailable: "bound" }),
   reservation: v.optional(Reservation, { mode: "worst_case" }),
   /** Of the smallest tokens bucket. */
   perRequestMaxFraction: v.optional(

@@ -6,7 +6,7 @@ import { countAnthropicInput } from "./anthropic-messages-count.ts";
 import { describeMessages, QUERY } from "./anthropic-messages-describe.ts";
 import { readMessagesBody, readMessagesEvent } from "./anthropic-messages-read.ts";
 import type { BodyEdits, ChatRequest, Dialect, EditedBody, WireError } from "./dialect.ts";
-import { setMember, splice } from "./json-members.ts";
+import { pick, setMember, splice } from "./json-members.ts";
 import { isRecord, parseJson } from "./json-values.ts";
 import { passedQuery } from "./query.ts";
 import { tokensOf } from "./usage.ts";
@@ -54,10 +54,7 @@ const COUNTED = [
 ];
 
 function countRequest({ text, scanned }: ChatRequest): { path: string; body: string } {
-  const members = scanned.members
-    .filter(({ name }) => COUNTED.includes(name))
-    .map(({ name, valueStart, valueEnd }) => `${JSON.stringify(name)}:${text.slice(valueStart, valueEnd)}`);
-  return { path: "/v1/messages/count_tokens", body: `{${members.join(",")}}` };
+  return { path: "/v1/messages/count_tokens", body: pick(text, scanned, COUNTED) };
 }
 
 function countOf(text: string): number | null {

@@ -119,6 +119,14 @@ export function setMember(object: JsonObject, name: string, json: string): TextE
   return [{ start: at, end: at, replacement: `${comma}${JSON.stringify(name)}:${json}` }];
 }
 
+/** Another object of the members that bear one of these names, their values as they were written. */
+export function pick(text: string, { members }: JsonObject, names: readonly string[]): string {
+  const picked = members
+    .filter(({ name }) => names.includes(name))
+    .map(({ name, valueStart, valueEnd }) => `${JSON.stringify(name)}:${text.slice(valueStart, valueEnd)}`);
+  return `{${picked.join(",")}}`;
+}
+
 /** Applies edits that do not overlap; edits at one place keep their order. No edits, the very same string. */
 export function splice(text: string, edits: readonly TextEdit[]): string {
   if (edits.length === 0) return text;

@@ -17,6 +17,7 @@ export interface Endpoint {
 const PATHS: readonly (readonly [path: RegExp, dialect: Dialect, operation: Operation])[] = [
   [/^\/v1\/chat\/completions$/, openaiChat, "generate"],
   [/^\/v1\/responses$/, openaiResponses, "generate"],
+  [/^\/v1\/responses\/input_tokens$/, openaiResponses, "count"],
   [/^\/v1\/embeddings$/, openaiEmbeddings, "generate"],
   [/^\/v1\/messages$/, anthropicMessages, "generate"],
   [/^\/v1\/messages\/count_tokens$/, anthropicMessages, "count"],

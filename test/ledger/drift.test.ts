@@ -59,13 +59,18 @@ describe("drift", () => {
     expect(inputHeld(tested, "asked", counted({ basis: "asked" }))).toBe(100);
     // What is only bounded or assumed is multiplied as well: it would be a smaller guess otherwise.
     expect(inputHeld(tested, "bounded", counted({ basis: "bounded" }))).toBe(180);
+    // Nobody knows what the biller would have said: the most that a count was ever off by.
+    expect(inputHeld(tested, "vain", counted({ basis: "unanswered" }))).toBe(100 * DRIFT_MAX);
   });
 
-  it.each(["bounded", "estimated", "asked"] as const)("learns nothing from an input that was %s", (basis) => {
-    const tested = ledger();
-    bill(tested, 180, 2 * DRIFT_SAMPLES_MIN, counted({ basis }));
-    expect(tested.state.drifts.size).toBe(0);
-  });
+  it.each(["bounded", "estimated", "asked", "unanswered"] as const)(
+    "learns nothing from an input that was %s",
+    (basis) => {
+      const tested = ledger();
+      bill(tested, 180, 2 * DRIFT_SAMPLES_MIN, counted({ basis }));
+      expect(tested.state.drifts.size).toBe(0);
+    },
+  );
 
   it("learns nothing from a guess, from an empty bill, or from another model", () => {
     const tested = ledger();

@@ -44,6 +44,18 @@ describe("a request", () => {
     expect(problemAt(PATH, body(members))).toMatchObject({ param });
   });
 
+  it("asks for its size with the members that make up the prompt, an earlier answer included", () => {
+    const asked = body({ previous_response_id: "resp_1", max_output_tokens: 9, stream: true, store: false });
+    expect(openaiResponses.countEndpoint?.request(request(asked))).toEqual({
+      path: "/responses/input_tokens",
+      body: '{"model":"gpt-4o","input":"hi","previous_response_id":"resp_1"}',
+    });
+    expect(openaiResponses.countEndpoint?.read('{"object":"response.input_tokens","input_tokens":11}')).toBe(
+      11,
+    );
+    expect(openaiResponses.countEndpoint?.read("[]")).toBeNull();
+  });
+
   it("is kept by the provider unless it says otherwise", () => {
     const keeping = (members: object) => openaiResponses.keeping?.(request(members));
     expect(keeping({})).toEqual({ stored: true, background: false });

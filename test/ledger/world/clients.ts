@@ -306,7 +306,7 @@ export function someReserve(chance: Chance, requestId: string, policy: LedgerPol
       null,
       { basis: "counted", vocabulary: "v", components: { messages: 1 }, presumedDrift: 1 },
       { basis: chance.pick(["bounded", "estimated"]), vocabulary: "v", components: {}, presumedDrift: 1.5 },
-      { basis: "asked", vocabulary: "", components: {}, presumedDrift: 2 },
+      { basis: chance.pick(["asked", "unanswered"]), vocabulary: "", components: {}, presumedDrift: 2 },
     ]),
     maxOutputTokens: outputDeclared
       ? chance.between(0, chance.once(40) ? 9_000 : 200)

@@ -68,6 +68,7 @@ function repeatOf(model: Model, { requestId, idempotency }: Reserve): LedgerEven
 /** Of thirty bills that taught something the sums, each older one a sixty-fourth lighter; before that, what was presumed. */
 function driftOf(model: Model, { counted, scope }: Reserve): number {
   if (counted === null || counted.basis === "asked") return 1;
+  if (counted.basis === "unanswered") return 2.5;
   const taught = model.drifts.get(scope.model);
   if (taught === undefined || taught.samples < 30) return counted.presumedDrift;
   return Math.max(0.5, Math.min(2.5, Math.round((taught.billed / taught.counted) * 1e4) / 1e4));
