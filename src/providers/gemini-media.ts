@@ -6,12 +6,11 @@ import { decodedBytes, UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
 /**
- * Sound is read at 32 tokens a second, and video at 263 without it. The length is unknown, so the slowest plausible
- * byte rate bounds it: 2 kB/s for compressed speech, 10 kB/s for PCM, 30 kB/s for video.
+ * Sound is read at 32 tokens a second, and video at 263 without it. A video's length is not seen, so the slowest
+ * plausible byte rate bounds it, 30 kB/s. Source: https://ai.google.dev/gemini-api/docs/tokens
  */
-const COMPRESSED_AUDIO_BYTES_PER_TOKEN = 2_000 / 32;
-const PCM_BYTES_PER_TOKEN = 10_000 / 32;
-const VIDEO_BYTES_PER_TOKEN = 30_000 / (263 + 32);
+const AUDIO_TOKENS_PER_SECOND = 32;
+const VIDEO_BYTES_PER_TOKEN = 30_000 / (263 + AUDIO_TOKENS_PER_SECOND);
 
 /** A document is read page by page: 1,000 of them at most, and at most 1,120 tokens each. */
 const DOCUMENT_TOKENS_MAX = 1_000 * 1_120;
@@ -31,8 +30,9 @@ export function countMedium(medium: JsonRecord, resolution: unknown, tally: Tall
   const kind = typeof mime === "string" ? mime.toLowerCase() : "";
   const { data } = medium;
   if (kind.startsWith("image/")) tally.image(resolution, typeof data === "string" ? data : null);
-  else if (typeof data === "string") countBytes(kind, decodedBytes(data), tally);
-  else tally.bound("files", UNSEEN_TOKENS);
+  else if (typeof data !== "string") tally.bound("files", UNSEEN_TOKENS);
+  else if (kind.startsWith("audio/")) tally.audio(AUDIO_TOKENS_PER_SECOND, data, kind);
+  else tally.bound("files", fileTokens(kind, decodedBytes(data)));
   for (const entry of Object.entries(medium)) {
     const [member, value] = entry;
     const isContent = member === "data" || camelCase(member) === "fileUri";
@@ -40,12 +40,9 @@ export function countMedium(medium: JsonRecord, resolution: unknown, tally: Tall
   }
 }
 
-function countBytes(kind: string, bytes: number, tally: Tally): void {
-  const tokens = (bytesPerToken: number) => Math.ceil(bytes / bytesPerToken);
-  if (/^audio\/(wav|x-wav|pcm|l16)/.test(kind)) tally.bound("audio", tokens(PCM_BYTES_PER_TOKEN));
-  else if (kind.startsWith("audio/")) tally.bound("audio", tokens(COMPRESSED_AUDIO_BYTES_PER_TOKEN));
-  else if (kind.startsWith("video/")) tally.bound("files", tokens(VIDEO_BYTES_PER_TOKEN));
-  else if (kind === "application/pdf")
-    tally.bound("files", Math.min(DOCUMENT_TOKENS_MAX, tokens(DOCUMENT_BYTES_PER_TOKEN)));
-  else tally.bound("files", tokens(TEXT_BYTES_PER_TOKEN));
+function fileTokens(kind: string, bytes: number): number {
+  if (kind.startsWith("video/")) return Math.ceil(bytes / VIDEO_BYTES_PER_TOKEN);
+  if (kind === "application/pdf")
+    return Math.min(DOCUMENT_TOKENS_MAX, Math.ceil(bytes / DOCUMENT_BYTES_PER_TOKEN));
+  return Math.ceil(bytes / TEXT_BYTES_PER_TOKEN);
 }

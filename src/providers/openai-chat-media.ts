@@ -5,13 +5,8 @@ import { type JsonRecord, recordOf } from "./json-values.ts";
 import { decodedBytes, UNSEEN_TOKENS } from "./opaque.ts";
 import { countMember } from "./prompt-text.ts";
 
-/**
- * Audio is read at 10 tokens a second. The length is unknown, so it is bounded by the slowest plausible byte rate:
- * 10 kB/s for PCM (16 kHz, 16 bit makes 32), 2 kB/s for whatever is compressed (speech at 16 kbit/s).
- */
-const PCM_BYTES_PER_TOKEN = 1000;
-const COMPRESSED_BYTES_PER_TOKEN = 200;
-const PCM_FORMATS: ReadonlySet<unknown> = new Set(["wav", "pcm16"]);
+/** A tenth of a second is a token: https://platform.openai.com/docs/guides/realtime-costs */
+const AUDIO_TOKENS_PER_SECOND = 10;
 
 /** A document's text, at the usual four bytes a token. */
 const FILE_BYTES_PER_TOKEN = 4;
@@ -41,11 +36,9 @@ export function countImage(value: unknown, tally: Tally): void {
 function countAudio(value: unknown, tally: Tally): void {
   const audio = recordOf(value);
   const data = audio["data"] ?? dataUriOf(audio["url"] ?? value);
-  const bytesPerToken = PCM_FORMATS.has(audio["format"]) ? PCM_BYTES_PER_TOKEN : COMPRESSED_BYTES_PER_TOKEN;
-  tally.bound(
-    "audio",
-    typeof data === "string" ? Math.ceil(decodedBytes(data) / bytesPerToken) : UNSEEN_TOKENS,
-  );
+  const { format } = audio;
+  if (typeof data !== "string") tally.bound("audio", UNSEEN_TOKENS);
+  else tally.audio(AUDIO_TOKENS_PER_SECOND, data, typeof format === "string" ? format : "");
   countBeside(audio, tally);
 }
 

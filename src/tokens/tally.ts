@@ -1,5 +1,6 @@
 /** A request's input, counted component by component. */
 import type { CountBudget, Counter } from "./counter.ts";
+import { audioLengthOf } from "./media/audio-length.ts";
 import { type ImagePricing, imagePrice } from "./media/image-price.ts";
 import { imageSizeOf } from "./media/image-size.ts";
 
@@ -55,6 +56,13 @@ export class Tally {
     const size = encoded === null ? null : imageSizeOf(encoded);
     const { tokens, bounded } = imagePrice(this.#images, detail, size);
     this.add("images", tokens);
+    this.#bounded ||= bounded;
+  }
+
+  /** A sound in base64, as long as its header says or as so many bytes can be. `kind` is its format or MIME type. */
+  audio(tokensPerSecond: number, encoded: string, kind: string): void {
+    const { seconds, bounded } = audioLengthOf(encoded, kind);
+    this.add("audio", Math.ceil(seconds * tokensPerSecond));
     this.#bounded ||= bounded;
   }
 

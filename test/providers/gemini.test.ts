@@ -146,8 +146,8 @@ describe("what a request costs to read", () => {
   it("sound, video and documents are bounded by their bytes", () => {
     const medium = (mimeType: string, bytes: number) =>
       parts({ inlineData: { mimeType, data: "A".repeat((bytes / 3) * 4) } }).components;
-    expect(medium("audio/wav", 1_000_002).audio).toBe(Math.ceil(1_000_002 / (10_000 / 32)));
-    expect(medium("audio/mp3", 20_001).audio).toBe(Math.ceil(20_001 / (2_000 / 32)));
+    expect(medium("audio/wav", 60_000).audio).toBe((60_000 / 8_000) * 32);
+    expect(medium("audio/mp3", 60_000).audio).toBe((60_000 / 2_000) * 32);
     expect(medium("video/mp4", 30_000).files).toBe(295);
     expect(medium("application/pdf", 30_000).files).toBe(7_500);
     expect(medium("text/plain", 30_000).files).toBe(15_000);

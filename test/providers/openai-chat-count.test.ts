@@ -9,6 +9,7 @@ import type { ImagePricing } from "../../src/tokens/media/image-price.ts";
 import type { InputCount } from "../../src/tokens/tally.ts";
 import { body, MESSAGES, requestOf } from "../support/chat-request.ts";
 import { png } from "../tokens/media/images.ts";
+import { wav } from "../tokens/media/sounds.ts";
 
 /** Of GPT-4o: the largest size, and low detail. */
 const IMAGE_TOKENS_MAX = 85 + 8 * 170;
@@ -177,15 +178,18 @@ describe("countInput", async () => {
     expect(priced("openai-mini").components["images"]).toBe(2 * 1659);
   });
 
-  it("TOK-12: audio is bounded by its length, never read as text", () => {
-    const data = "A".repeat(4_000_000);
-    const wav = parts({ type: "input_audio", input_audio: { data, format: "wav" } });
-    expect(wav.components["audio"]).toBe(3000);
-    expect(wav.bounded).toBe(true);
-    expect(wav.components["messages"]).toBeLessThan(20);
-    expect(parts({ type: "input_audio", input_audio: { data, format: "mp3" } }).components["audio"]).toBe(
-      15_000,
-    );
+  it("TOK-12: audio costs its length, or the longest that its bytes can be, and is never read as text", () => {
+    const audio = (data: string, format: string) =>
+      parts({ type: "input_audio", input_audio: { data, format } });
+    const minute = audio(Buffer.from(wav(60, 16_000)).toString("base64"), "wav");
+    expect(minute).toMatchObject({ bounded: false, components: { audio: 601 } });
+    expect(minute.components["messages"]).toBeLessThan(20);
+    const unseen = "A".repeat(4_000_000);
+    expect(audio(unseen, "wav")).toMatchObject({ bounded: true, components: { audio: 3_750 } });
+    expect(audio(unseen, "mp3")).toMatchObject({ bounded: true, components: { audio: 15_000 } });
+    expect(audio(unseen, "mp3").components["messages"]).toBeLessThan(20);
+    const named = parts({ type: "audio_url", audio_url: { url: "https://x.test/a.mp3" } });
+    expect(named).toMatchObject({ bounded: true, components: { audio: 4096 } });
   });
 
   it("an address of media that is no data URI is not read, and data elsewhere in a part is", () => {
